@@ -70,7 +70,7 @@ impl Workspace {
         }
         if let Some(why) = self.obstacle(&path)? {
             if absolute(&self.options().data_dir).starts_with(self.root()) {
-                return Err(Error::Store(StoreError::UntrustedStore { path, why }));
+                return Err(Error::untrusted(path, why));
             }
             self.record_in_data_dir();
             return Ok(Some(Notice::StoreElsewhere { path, why }));
@@ -254,8 +254,7 @@ impl Workspace {
             adopted.objects += one.objects;
             adopted.left_out.extend(one.left_out);
         }
-        let note = serde_json::to_vec(&adopted).expect("plain data has a JSON form");
-        private::replace(&path.join("ctrlz").join("adopted"), &note, Durable::Yes)?;
+        private::save_json(&path.join("ctrlz").join("adopted"), &adopted, Durable::Yes)?;
         let marker = path.join("ctrlz").join("adopting");
         std::fs::remove_file(&marker).named("remove", &marker)?;
         Ok(Some(adopted))

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::MAX_PATHS;
 use crate::error::{Error, ExchangeError, StoreError};
-use crate::fs::private::{self, Durable, read_small};
+use crate::fs::private::{self, Durable};
 use crate::git::{EntryKind, Kind, ObjectId, Tree};
 use crate::log::{Operation, WorkTree, companion_before, read_companion, read_operation};
 use crate::pack::Objects;
@@ -419,11 +419,11 @@ fn before(operation: &Operation, past: &BTreeMap<String, ObjectId>) -> Option<Ob
 fn refused<T>(outcome: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
-        Err(
-            error @ (Error::Store(StoreError::Damaged { .. })
-            | Error::Store(StoreError::HostileTree { .. })
-            | Error::Store(StoreError::Bomb { .. })),
-        ) => Ok(Err(error.to_string())),
+        Err(error)
+            if error.is_damage() || matches!(error, Error::Store(StoreError::Bomb { .. })) =>
+        {
+            Ok(Err(error.to_string()))
+        }
         Err(error) => Err(error),
     }
 }
@@ -468,8 +468,7 @@ pub(super) struct From {
 
 impl From {
     pub(super) fn of(work_tree: &WorkTree) -> Option<From> {
-        let bytes = read_small(&work_tree.source_path(), 1 << 16).ok().flatten()?;
-        serde_json::from_slice(&bytes).ok()
+        private::load_json(&work_tree.source_path(), 1 << 16).ok()?
     }
 
     /// Returns whether the log was pulled or imported into a work tree. Without a record, that may
@@ -488,8 +487,7 @@ impl From {
         if !is_for_all {
             note.into.insert(into.to_owned());
         }
-        let bytes = serde_json::to_vec(&note).expect("plain data has a JSON form");
-        Ok(private::replace(&log.source_path(), &bytes, Durable::Yes)?)
+        Ok(private::save_json(&log.source_path(), &note, Durable::Yes)?)
     }
 }
 

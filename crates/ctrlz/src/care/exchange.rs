@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use crate::error::{Error, ExchangeError};
-use crate::fs::private::{self, Durable, read_small};
+use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 use crate::log::WorkTree;
 use crate::scan::Progress;
@@ -109,7 +109,7 @@ impl Workspace {
     /// Only this work tree's own refs are set. Fails with [`ExchangeError::Diverged`] if the server's
     /// log is not an earlier state of the local one: another data directory uses the same name.
     pub fn plan_push(&self, there: &[(String, ObjectId)], ignored: bool) -> Result<Push, Error> {
-        let nothing = || Error::Exchange(ExchangeError::NoHistory { path: self.root().to_owned() });
+        let nothing = || Error::no_history(self.root());
         let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
         let patience = self.options().patience;
         let _lock = work_tree.lock(&store, patience)?;
@@ -163,8 +163,7 @@ impl Workspace {
         all.retain(|known| *known != head.new);
         all.push(head.new);
         let newest = &all[all.len().saturating_sub(MAX_PUSHED)..];
-        let bytes = serde_json::to_vec(newest).expect("plain data has a JSON form");
-        Ok(private::replace(&work_tree.pushed_path(), &bytes, Durable::Yes)?)
+        Ok(private::save_json(&work_tree.pushed_path(), newest, Durable::Yes)?)
     }
 
     /// Continues the history under a new, unique log name. Returns that name.
@@ -172,7 +171,7 @@ impl Workspace {
     /// For a copied data directory: two copies must not push under the same name.
     pub fn go_on_as_new(&self) -> Result<String, Error> {
         let hold = self.begin()?;
-        let nothing = || Error::Exchange(ExchangeError::NoHistory { path: self.root().to_owned() });
+        let nothing = || Error::no_history(self.root());
         let claim = self.claimed()?.ok_or_else(nothing)?;
         let new_claim = self.registry().another(self.root(), &claim)?;
         let new = WorkTree::named(&hold.store, &new_claim.work_tree);
@@ -295,8 +294,7 @@ impl Workspace {
 }
 
 fn pushed(work_tree: &WorkTree) -> Result<Vec<ObjectId>, Error> {
-    let bytes = read_small(&work_tree.pushed_path(), 1 << 16)?.unwrap_or_default();
-    let known: Vec<ObjectId> = serde_json::from_slice(&bytes).unwrap_or_default();
+    let known: Option<Vec<ObjectId>> = private::load_json(&work_tree.pushed_path(), 1 << 16)?;
     let mut seen = HashSet::new();
-    Ok(known.into_iter().filter(|id| seen.insert(*id)).collect())
+    Ok(known.into_iter().flatten().filter(|id| seen.insert(*id)).collect())
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ExchangeError, SessionError};
+use crate::error::Error;
 use crate::git::{
     Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, hash_object,
 };
@@ -107,7 +107,7 @@ impl Workspace {
     ) -> Result<Exported, Error> {
         check_place(file)?;
         self.withhold_private_lists()?;
-        let nothing = || Error::Exchange(ExchangeError::NoHistory { path: self.root().to_owned() });
+        let nothing = || Error::no_history(self.root());
         let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
         let patience = self.options().patience;
         let _lock = work_tree.lock(&store, patience)?;
@@ -212,7 +212,7 @@ fn limited(segments: Vec<Segment>, session: &str) -> Result<Vec<Segment>, Error>
     let first = segments.iter().position(|segment| segment.has(session));
     let last = segments.iter().rposition(|segment| segment.has(session));
     let (Some(first), Some(last)) = (first, last) else {
-        return Err(Error::Session(SessionError::NoSuchSession { session: session.to_owned() }));
+        return Err(Error::no_such_session(session));
     };
     let mut kept: Vec<Segment> = segments.into_iter().take(last + 1).skip(first).collect();
     kept[0].name = "log".into();

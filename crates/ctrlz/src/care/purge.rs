@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::error::{Error, LookupError};
 use crate::git::{ObjectId, TreeEntry};
 use crate::log::{
-    Companion, Credit, Details, OpenStep, Operation, Rewritten, StepInfo, WorkTree, load_steps,
+    Companion, Credit, Details, OpenStep, Operation, Rewritten, StepInfo, load_steps,
     read_companion, read_operation, save_steps,
 };
 use crate::pack::PackWriter;
@@ -98,8 +98,8 @@ impl Workspace {
         for id in &gone {
             store.remove_loose(id)?;
         }
-        for dir in store.work_tree_dirs()? {
-            Borrowed::forget(&dir.join("borrowed"), &gone)?;
+        for work_tree in store.work_trees()? {
+            Borrowed::forget(&work_tree.borrowed_path(), &gone)?;
         }
         let report = PurgeReport {
             snapshots,
@@ -152,9 +152,7 @@ impl Workspace {
         contents: &HashSet<ObjectId>,
     ) -> Result<Vec<ObjectId>, Error> {
         let mut dropped = HashSet::new();
-        for dir in store.work_tree_dirs()? {
-            let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let work_tree = WorkTree::named(store, &name);
+        for work_tree in store.work_trees()? {
             dropped.extend(self.outside(store, &work_tree).forget(&|id| contents.contains(id))?);
         }
         Ok(roots.iter().filter(|root| !dropped.contains(root)).copied().collect())
@@ -206,9 +204,8 @@ fn edit_open_steps(
     store: &Store,
     mut edit: impl FnMut(&mut OpenStep) -> bool,
 ) -> Result<(), Error> {
-    for dir in store.work_tree_dirs()? {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let path = WorkTree::named(store, &name).steps_path();
+    for work_tree in store.work_trees()? {
+        let path = work_tree.steps_path();
         let mut steps = load_steps(&path)?;
         let mut edited = false;
         for step in &mut steps {

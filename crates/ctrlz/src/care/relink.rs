@@ -36,7 +36,7 @@ pub fn relink(old: &Path, new: &Path, options: Options) -> Result<Relinked, Erro
     let workspace = Workspace::open(new, options)?;
     let old = absolute(old);
     let registry = workspace.registry();
-    let nothing = || Error::Exchange(ExchangeError::NoHistory { path: old.clone() });
+    let nothing = || Error::no_history(&old);
     let (from, claim) = registry.history_of(&old)?.ok_or_else(nothing)?;
     let root = workspace.root().to_owned();
     let own = workspace.claimed()?;

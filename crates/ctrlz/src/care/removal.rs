@@ -32,8 +32,8 @@ impl Workspace {
 
     /// Returns another work tree or session that needs the store.
     fn other_user(&self, store: &Store, work_tree: &WorkTree) -> Result<Option<String>, Error> {
-        for dir in store.work_tree_dirs()? {
-            let root = WorkTree::root_of(&dir)?.filter(|root| root != self.root());
+        for other in store.work_trees()? {
+            let root = other.root()?.filter(|root| root != self.root());
             if let Some(root) = root.filter(|root| root.is_dir()) {
                 return Ok(Some(root.display().to_string()));
             }

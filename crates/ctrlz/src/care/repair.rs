@@ -135,8 +135,8 @@ impl Workspace {
     /// Opens every existing work tree that uses the store, this one first.
     fn neighbours(&self, store: &Store) -> Result<Vec<Workspace>, Error> {
         let mut roots = vec![self.root().to_owned()];
-        for dir in store.work_tree_dirs()? {
-            roots.extend(WorkTree::root_of(&dir)?.filter(|root| root != self.root()));
+        for work_tree in store.work_trees()? {
+            roots.extend(work_tree.root()?.filter(|root| root != self.root()));
         }
         let options = Options {
             store: Some(store.path().to_owned()),

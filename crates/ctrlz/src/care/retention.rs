@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::{Error, SessionError};
-use crate::fs::private::{self, Durable, read_small};
+use crate::error::Error;
+use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 use crate::log::{Operation, OperationKind, WorkTree, load_steps, read_operation};
 use crate::scan::Progress;
@@ -200,14 +200,10 @@ impl Workspace {
     pub fn release_session(&self, session: &str) -> Result<(), Error> {
         let hold = self.begin()?;
         let known = hold.work_tree.newest_of(&hold.store, session)?;
-        known.ok_or_else(|| {
-            Error::Session(SessionError::NoSuchSession { session: session.to_owned() })
-        })?;
+        known.ok_or_else(|| Error::no_such_session(session))?;
         let mut released = released(&hold.work_tree)?;
         released.insert(session.to_owned());
-        let bytes = serde_json::to_vec(&released).expect("plain data has a JSON form");
-        private::replace(&hold.work_tree.released_path(), &bytes, Durable::Yes)?;
-        Ok(())
+        Ok(private::save_json(&hold.work_tree.released_path(), &released, Durable::Yes)?)
     }
 }
 
@@ -219,8 +215,7 @@ fn days(age: Duration) -> String {
 }
 
 pub(super) fn released(work_tree: &WorkTree) -> Result<BTreeSet<String>, Error> {
-    let bytes = read_small(&work_tree.released_path(), 16 << 20)?.unwrap_or_default();
-    Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+    Ok(private::load_json(&work_tree.released_path(), 16 << 20)?.unwrap_or_default())
 }
 
 /// Segments to drop, oldest first, and the operations that are kept.

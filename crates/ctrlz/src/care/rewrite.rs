@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::error::{Error, StoreError};
-use crate::fs::Named;
+use crate::error::Error;
 use crate::git::{Kind, ObjectId, parse_commit};
 use crate::log::{
     Companion, Operation, Rewriting, Rewritten, Start, read_companion, read_operation,
@@ -76,8 +75,7 @@ pub(super) fn rewrite(
 }
 
 fn dependencies(store: &Store, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
-    let damaged =
-        || Error::Store(StoreError::Damaged { id: *id, why: "it is missing or no commit".into() });
+    let damaged = || Error::damaged(id, "it is missing or no commit");
     let (kind, bytes) = store.objects.read(id)?.ok_or_else(damaged)?;
     if kind != Kind::Commit {
         return Err(damaged());
@@ -142,8 +140,7 @@ impl History {
         editor: &mut dyn Editor,
     ) -> Result<(), Error> {
         let tree = editor.companion(&companion)?;
-        let damaged =
-            || Error::Store(StoreError::Damaged { id, why: "it is missing or no commit".into() });
+        let damaged = || Error::damaged(&id, "it is missing or no commit");
         let (_, bytes) = store.objects.read(&id)?.ok_or_else(damaged)?;
         let commit = parse_commit(&bytes).ok_or_else(damaged)?;
         let parent = commit.parents.first().copied();
@@ -171,14 +168,8 @@ pub(super) fn move_refs(
         }
     }
     // Log indexes name commits. The next reader rebuilds them.
-    for dir in store.work_tree_dirs()? {
-        let index = dir.join("log.index");
-        match std::fs::remove_file(&index) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).named("remove", &index)?;
-            }
-            _ => (),
-        }
+    for work_tree in store.work_trees()? {
+        work_tree.forget_index()?;
     }
     Ok(())
 }

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
 use crate::error::{Error, StoreError};
-use crate::fs::Named;
 use crate::git::{Kind, ObjectId, parse_commit};
-use crate::log::{WorkTree, read_operation};
+use crate::log::read_operation;
 use crate::path::{escape, join};
 use crate::restore::Journal;
 use crate::scan::{Progress, StatCache};
@@ -108,37 +107,27 @@ enum Shown {
 fn check_refs(store: &Store, findings: &mut Findings) -> Result<BTreeSet<ObjectId>, Error> {
     let found = store.refs.list("refs")?;
     let known: HashSet<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-    let mut dirs = vec![store.path().join("refs")];
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
-            let path = entry.named("list", &dir)?.path();
-            if path.is_dir() {
-                dirs.push(path);
-                continue;
-            }
-            let name = path.strip_prefix(store.path()).unwrap_or(&path).to_string_lossy();
-            if !name.ends_with(".lock") && !known.contains(&*name) {
-                let what = format!("the ref {} cannot be read", escape(name.as_bytes()));
-                findings.verification.problems.push(Problem::plain(what));
-                findings.torn_refs.push(path.clone());
-            }
+    for path in store.refs.files("refs", true)? {
+        let name = path.strip_prefix(store.path()).unwrap_or(&path).to_string_lossy();
+        if !known.contains(&*name) {
+            let what = format!("the ref {} cannot be read", escape(name.as_bytes()));
+            findings.verification.problems.push(Problem::plain(what));
+            findings.torn_refs.push(path.clone());
         }
     }
-    for dir in store.work_tree_dirs()? {
-        let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let log = format!("{}/{id}/log", store.ref_prefix());
-        if dir.join("logged").exists() && !known.contains(log.as_str()) {
+    for work_tree in store.work_trees()? {
+        if work_tree.is_logged() && !known.contains(work_tree.ref_name()) {
+            let id = work_tree.id().to_owned();
             let what = format!("the log of the work tree {id} has lost its ref");
             findings.verification.problems.push(Problem::plain(what));
-            findings.lost_logs.push(id.clone());
+            findings.lost_logs.push(id);
         }
-        let journals = WorkTree::named(store, &id).journal_dirs();
-        for journal in journals.iter().flat_map(|dir| Journal::damaged(dir)) {
+        for journal in work_tree.journal_dirs().iter().flat_map(|dir| Journal::damaged(dir)) {
             let what = format!("{}: {}", journal.display(), Journal::DAMAGED);
             findings.verification.problems.push(Problem::plain(what));
             findings.torn_caches.push(journal);
         }
-        let cache = dir.join("stat");
+        let cache = work_tree.cache_path();
         let is_there = cache.metadata().is_ok_and(|meta| meta.len() > 0);
         if is_there && !StatCache::is_readable(&cache) {
             let what = format!("{} cannot be read; it is made again", cache.display());
@@ -196,10 +185,7 @@ impl Walk<'_> {
             self.progress.check()?;
             let tree = match self.store.objects.tree(&id) {
                 Ok(tree) => tree,
-                Err(
-                    error @ (Error::Store(StoreError::Damaged { .. })
-                    | Error::Store(StoreError::HostileTree { .. })),
-                ) => {
+                Err(error) if error.is_damage() => {
                     findings.bad.insert(id, error.to_string());
                     continue;
                 }

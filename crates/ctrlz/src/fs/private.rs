@@ -145,7 +145,7 @@ pub(crate) fn create_held(path: &Path) -> Result<File, FileError> {
             return Ok(file);
         }
         // A sweeper locked it first and is about to remove it.
-        absent_is_fine(std::fs::remove_file(path)).named("remove", path)?;
+        remove(path)?;
     }
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn create_export(dir: &Path) -> Result<(PathBuf, File), FileError> {
 /// Removes files made by [`create_export`] in processes that have exited.
 pub(crate) fn sweep_exports(dir: &Path) -> Result<(), FileError> {
     for (path, _) in orphans(dir, EXPORTING, |kind| kind.is_file())? {
-        absent_is_fine(std::fs::remove_file(&path)).named("remove", &path)?;
+        remove(&path)?;
     }
     Ok(())
 }
@@ -269,12 +269,35 @@ pub(crate) fn sweep(dir: &Path) -> Result<(), FileError> {
         return Ok(());
     }
     for (path, _) in orphans(dir, TEMPORARY, |kind| kind.is_file())? {
-        absent_is_fine(std::fs::remove_file(&path)).named("remove", &path)?;
+        remove(&path)?;
     }
     Ok(())
 }
 
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+/// Removes a file. Does nothing if it is missing.
+pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
+    absent_is_fine(std::fs::remove_file(path)).named("remove", path)
+}
+
+/// Returns the paths in a directory, sorted.
+pub(crate) fn list(dir: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let entries = std::fs::read_dir(dir).named("list", dir)?;
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>();
+    let mut paths = paths.named("list", dir)?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Like [`list`]. A missing directory counts as empty.
+pub(crate) fn list_if_there(dir: &Path) -> Result<Vec<PathBuf>, FileError> {
+    match list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+/// Turns the error about a missing file into success.
+pub(crate) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -287,22 +310,16 @@ fn orphans(
     prefix: &str,
     is_kind: fn(&std::fs::FileType) -> bool,
 ) -> Result<Vec<(PathBuf, File)>, FileError> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).named("list", dir),
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.named("list", dir)?;
-        let right_kind = entry.file_type().is_ok_and(|kind| is_kind(&kind));
-        if !is_ours(&entry.file_name(), prefix) || !right_kind {
+    for path in list_if_there(dir)? {
+        let right_kind = || path.symlink_metadata().is_ok_and(|meta| is_kind(&meta.file_type()));
+        if !path.file_name().is_some_and(|name| is_ours(name, prefix)) || !right_kind() {
             continue;
         }
         // It may have been renamed since, or belong to a process that is still writing it.
-        let Ok(orphan) = File::open(entry.path()) else { continue };
+        let Ok(orphan) = File::open(&path) else { continue };
         if orphan.try_lock().is_ok() {
-            found.push((entry.path(), orphan));
+            found.push((path, orphan));
         }
     }
     Ok(found)
@@ -311,6 +328,24 @@ fn orphans(
 /// Atomically replaces `path` with `bytes`: readers see the old file or the new one.
 pub(crate) fn replace(path: &Path, bytes: &[u8], durable: Durable) -> Result<(), FileError> {
     replace_with(path, |file| file.write_all(bytes), durable)
+}
+
+/// Atomically replaces `path` with a value as JSON.
+pub(crate) fn save_json(
+    path: &Path,
+    value: &(impl serde::Serialize + ?Sized),
+    durable: Durable,
+) -> Result<(), FileError> {
+    replace(path, &serde_json::to_vec(value).expect("plain data has a JSON form"), durable)
+}
+
+/// Reads a file that [`save_json`] wrote. Returns `None` if it is missing, malformed, or larger than
+/// `limit` bytes.
+pub(crate) fn load_json<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    limit: u64,
+) -> Result<Option<T>, FileError> {
+    Ok(read_small(path, limit)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
 /// Atomically replaces `path` with the output of `write`.

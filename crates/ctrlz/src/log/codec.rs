@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now_millis;
-use crate::error::{Error, StoreError};
+use crate::error::Error;
 use crate::git::{
     Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, parse_commit,
 };
@@ -207,23 +208,20 @@ fn spill(
 
 /// Reads the operation whose commit is `id`.
 pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error> {
-    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
-    let (kind, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
-    if kind != Kind::Commit {
-        return Err(damaged("it is not a commit"));
-    }
-    let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
+    let commit = objects.commit(id)?;
     let header: Header = serde_json::from_str(&commit.data)
-        .map_err(|error| damaged(&format!("its data cannot be read: {error}")))?;
+        .map_err(|error| Error::damaged(id, format!("its data cannot be read: {error}")))?;
     if header.v != VERSION {
         let which = if header.v > VERSION { "a later version of ctrlz" } else { "no version" };
-        return Err(damaged(&format!("{which} wrote it (operation version {})", header.v)));
+        let why = format!("{which} wrote it (operation version {})", header.v);
+        return Err(Error::damaged(id, why));
     }
     let (meta, parents) = match (header.meta, header.meta_in) {
         (Some(meta), _) => (meta, commit.parents.as_slice()),
         (None, Some(spilled)) => {
             let rest = commit.parents.strip_suffix(&[spilled]);
-            let parents = rest.ok_or_else(|| damaged("its data is not among its parents"))?;
+            let stray = || Error::damaged(id, "its data is not among its parents");
+            let parents = rest.ok_or_else(stray)?;
             (read_spilled(objects, &spilled)?, parents)
         }
         (None, None) => (Meta::default(), commit.parents.as_slice()),
@@ -258,11 +256,7 @@ pub(crate) fn redact(
     new: Redacted<'_>,
     mut put: impl FnMut(Kind, Vec<u8>) -> ObjectId,
 ) -> Result<ObjectId, Error> {
-    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *commit, why: why.into() });
-    let (_, bytes) = objects.read(commit)?.ok_or_else(|| damaged("it is missing"))?;
-    let mut commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
-    let mut header: Header =
-        serde_json::from_str(&commit.data).map_err(|_| damaged("its data cannot be read"))?;
+    let (mut commit, mut header): (Commit, Header) = commit_with(objects, commit)?;
     let renamed = |old: &ObjectId| new.commits.get(old).copied();
     let mut parents: Vec<ObjectId> = commit
         .parents
@@ -310,15 +304,23 @@ fn spilled_commit(tree: ObjectId) -> Commit {
 }
 
 fn read_spilled(objects: &Objects, id: &ObjectId) -> Result<Meta, Error> {
-    let damaged = |why: String| Error::Store(StoreError::Damaged { id: *id, why });
-    let commit = objects
-        .read(id)?
-        .and_then(|(_, bytes)| parse_commit(&bytes))
-        .ok_or_else(|| damaged("it is missing".into()))?;
-    let tree = objects.tree(&commit.tree)?;
-    let entry = tree.find(META_NAME).ok_or_else(|| damaged("it holds no data".into()))?;
+    let commit = objects.read(id)?.and_then(|(_, bytes)| parse_commit(&bytes));
+    let tree = objects.tree(&commit.ok_or_else(|| Error::missing(id))?.tree)?;
+    let entry = tree.find(META_NAME).ok_or_else(|| Error::damaged(id, "it holds no data"))?;
     let json = objects.blob(&entry.id)?;
-    serde_json::from_slice(&json).map_err(|error| damaged(format!("unreadable data: {error}")))
+    serde_json::from_slice(&json)
+        .map_err(|error| Error::damaged(id, format!("unreadable data: {error}")))
+}
+
+/// Reads a commit and some members of the JSON in its header.
+fn commit_with<T: DeserializeOwned>(
+    objects: &Objects,
+    id: &ObjectId,
+) -> Result<(Commit, T), Error> {
+    let commit = objects.commit(id)?;
+    let data = serde_json::from_str(&commit.data)
+        .map_err(|_| Error::damaged(id, "its data cannot be read"))?;
+    Ok((commit, data))
 }
 
 /// Context for rewriting commits of the store.
@@ -366,12 +368,7 @@ impl Rewriting<'_> {
 
     /// Rewrites an operation's commit and replaces the ids it refers to by the new ones.
     pub(crate) fn write(&self, operation: &Operation, new: Rewritten) -> Result<ObjectId, Error> {
-        let damaged = || {
-            Error::Store(StoreError::Damaged {
-                id: operation.commit,
-                why: "it is no operation".into(),
-            })
-        };
+        let damaged = || Error::damaged(&operation.commit, "it is no operation");
         let exists = &|id: &ObjectId| self.objects.holds(id);
         let (_, bytes) = self.objects.read(&operation.commit)?.ok_or_else(damaged)?;
         let old = parse_commit(&bytes).ok_or_else(damaged)?;
@@ -439,11 +436,7 @@ pub(crate) fn glance(
         #[serde(default)]
         meta_in: Option<ObjectId>,
     }
-    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
-    let (_, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
-    let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
-    let header: Glance =
-        serde_json::from_str(&commit.data).map_err(|_| damaged("its data cannot be read"))?;
+    let (commit, header): (Commit, Glance) = commit_with(objects, id)?;
     let parent = commit.parents.first().copied().filter(|first| Some(*first) != header.meta_in);
     Ok((commit.tree, parent))
 }
@@ -459,11 +452,7 @@ pub(crate) fn follows_work_of(
         #[serde(default)]
         previous: BTreeMap<String, ObjectId>,
     }
-    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
-    let (_, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
-    let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
-    let header: Previous =
-        serde_json::from_str(&commit.data).map_err(|_| damaged("its data cannot be read"))?;
+    let (_, header): (Commit, Previous) = commit_with(objects, id)?;
     Ok(header.previous.contains_key(session))
 }
 

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, StoreError};
+use crate::error::Error;
 use crate::git::{Commit, Kind, ObjectId, encode_commit, parse_commit};
 use crate::path::{PathText, is_within};
 
@@ -103,9 +103,8 @@ pub(crate) fn before(objects: &Objects, id: &ObjectId) -> Result<Option<ObjectId
 
 /// Reads the companion whose commit is `id`.
 pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Companion, Error> {
-    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
-    let (_, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
-    let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
-    let data = serde_json::from_str(&commit.data).map_err(|_| damaged("unreadable data"))?;
+    let commit = objects.commit(id)?;
+    let data =
+        serde_json::from_str(&commit.data).map_err(|_| Error::damaged(id, "unreadable data"))?;
     Ok(Companion { tree: commit.tree, data })
 }

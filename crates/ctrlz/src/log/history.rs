@@ -66,6 +66,13 @@ impl Store {
         Ok(refs.iter().filter_map(|(name, _)| self.log_of(name)).map(str::to_owned).collect())
     }
 
+    /// Returns the work trees that use the store, and the other logs that have a directory.
+    pub(crate) fn work_trees(&self) -> Result<Vec<WorkTree>, Error> {
+        let dirs = self.work_tree_dirs()?;
+        let names = dirs.iter().filter_map(|dir| Some(dir.file_name()?.to_string_lossy()));
+        Ok(names.map(|name| WorkTree::named(self, &name)).collect())
+    }
+
     /// Returns the work tree of a log's ref.
     fn log_of<'a>(&self, name: &'a str) -> Option<&'a str> {
         match self.parts(name).as_slice() {

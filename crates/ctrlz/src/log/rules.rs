@@ -178,15 +178,13 @@ impl Store {
         if texts.is_empty() || path.exists() {
             return Ok(());
         }
-        let bytes = serde_json::to_vec(texts).expect("plain data has a JSON form");
-        Ok(private::replace(&path, &bytes, Durable::Yes)?)
+        Ok(private::save_json(&path, texts, Durable::Yes)?)
     }
 
     /// Returns the private lists with this hash, or `None` if another machine recorded them.
     fn private_lists(&self, hash: &ObjectId) -> Option<Vec<PathText>> {
         const MAX_BYTES: u64 = 64 << 20;
-        let bytes = read_small(&self.private_lists_path(hash), MAX_BYTES).ok().flatten()?;
-        serde_json::from_slice(&bytes).ok()
+        private::load_json(&self.private_lists_path(hash), MAX_BYTES).ok()?
     }
 
     fn private_lists_path(&self, hash: &ObjectId) -> PathBuf {

@@ -195,12 +195,10 @@ impl OpenStep {
 
 /// Reads the open steps. A missing or torn file counts as empty.
 pub(crate) fn load(path: &Path) -> Result<Vec<OpenStep>, Error> {
-    let bytes = read_small(path, 64 << 20)?.unwrap_or_default();
-    Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+    Ok(private::load_json(path, 64 << 20)?.unwrap_or_default())
 }
 
 /// Replaces the open steps, durably.
 pub(crate) fn save(path: &Path, steps: &[OpenStep]) -> Result<(), Error> {
-    let bytes = serde_json::to_vec(steps).expect("plain data has a JSON form");
-    Ok(private::replace(path, &bytes, Durable::Yes)?)
+    Ok(private::save_json(path, steps, Durable::Yes)?)
 }

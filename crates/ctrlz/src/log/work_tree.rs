@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, StoreError};
-use crate::fs::Named;
 use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 
@@ -73,10 +72,10 @@ impl WorkTree {
         Ok(private::create_dirs(&self.dir)?)
     }
 
-    /// Returns the path of the work tree that is recorded in its directory `dir`.
-    pub(crate) fn root_of(dir: &Path) -> Result<Option<PathBuf>, Error> {
+    /// Returns the recorded path of the work tree.
+    pub(crate) fn root(&self) -> Result<Option<PathBuf>, Error> {
         use std::os::unix::ffi::OsStringExt;
-        let bytes = private::read_small(&dir.join("path"), 1 << 20)?;
+        let bytes = private::read_small(&self.dir.join("path"), 1 << 20)?;
         Ok(bytes.map(|bytes| PathBuf::from(std::ffi::OsString::from_vec(bytes))))
     }
 
@@ -122,11 +121,10 @@ impl WorkTree {
 
     /// Removes the ref locks of a killed process. The scratch file of each one names its ref.
     fn clear_ref_locks(&self, store: &Store) -> Result<(), Error> {
-        for entry in std::fs::read_dir(&self.dir).named("list", &self.dir)? {
-            let entry = entry.named("list", &self.dir)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
+        for path in private::list(&self.dir)? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
             if let Some(name) = name.strip_prefix(SCRATCH).and_then(unescape) {
-                store.refs.clear_own_lock(&name, &entry.path())?;
+                store.refs.clear_own_lock(&name, &path)?;
             }
         }
         Ok(())
@@ -148,12 +146,7 @@ impl WorkTree {
     /// Makes the next scan read every file, even if a watcher reports no change.
     pub(crate) fn forget_cache(&self) -> Result<(), Error> {
         for path in [self.watch_state_path(), self.cache_path()] {
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(error).named("remove", &path)?;
-                }
-                _ => (),
-            }
+            private::remove(&path)?;
         }
         Ok(())
     }
@@ -250,12 +243,9 @@ impl WorkTree {
         match self.last(store) {
             Ok(Some(last)) => return Ok(Some(last)),
             // There never was a log.
-            Ok(None) if !self.marker().exists() => return Ok(None),
-            Ok(None)
-            | Err(
-                Error::Store(StoreError::Damaged { .. })
-                | Error::Store(StoreError::HostileTree { .. }),
-            ) => (),
+            Ok(None) if !self.is_logged() => return Ok(None),
+            Ok(None) => (),
+            Err(error) if error.is_damage() => (),
             Err(error) => return Err(error),
         }
         if let Some(lost) = store.refs.read(&self.ref_name)? {
@@ -271,6 +261,11 @@ impl WorkTree {
     /// Returns a path that exists once there is a log, so that a lost ref is recognised as lost.
     fn marker(&self) -> PathBuf {
         self.dir.join("logged")
+    }
+
+    /// Returns whether an operation was ever recorded.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.marker().exists()
     }
 
     /// Appends an operation after `last`. Its objects become durable and visible first, then the
@@ -395,12 +390,7 @@ impl WorkTree {
 
     /// Removes the index of the log. The next reader rebuilds it.
     pub(crate) fn forget_index(&self) -> Result<(), Error> {
-        match std::fs::remove_file(self.index_path()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Ok(Err(error).named("remove", &self.index_path())?)
-            }
-            _ => Ok(()),
-        }
+        Ok(private::remove(&self.index_path())?)
     }
 
     /// Returns the path of the list of sessions that retention need not keep any more.

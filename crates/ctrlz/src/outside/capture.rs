@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, StoreError};
+use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
-use crate::fs::{Dir, Landmark, Named, Time};
+use crate::fs::{Dir, Landmark, Time};
 use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, is_protected_name};
 use crate::log::{WorkTree, ref_part};
 use crate::pack::PackWriter;
@@ -303,13 +303,7 @@ impl Captures<'_> {
 
     fn drop_key(&self, key: &str) -> Result<(), Error> {
         self.store.refs.delete(&self.work_tree.outside_ref(key))?;
-        let path = self.path(key);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Ok(Err(error).named("remove", &path)?)
-            }
-            _ => Ok(()),
-        }
+        Ok(private::remove(&self.path(key))?)
     }
 
     /// Removes captures that are too old, and the oldest ones while the total size is too large.
@@ -358,18 +352,7 @@ impl Captures<'_> {
 
     /// Returns the paths of all capture and journal files.
     pub(super) fn files(&self) -> Result<Vec<PathBuf>, Error> {
-        let dir = self.work_tree.outside_dir();
-        let entries = match std::fs::read_dir(&dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Ok(Err(error).named("list", &dir)?),
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            found.push(entry.named("list", &dir)?.path());
-        }
-        found.sort();
-        Ok(found)
+        Ok(private::list_if_there(&self.work_tree.outside_dir())?)
     }
 }
 
@@ -482,9 +465,7 @@ fn write_commit(
         message: "files outside of the work tree".into(),
     };
     let added = pack.add(Kind::Commit, &encode_commit(&commit), exists)?;
-    added.ok_or_else(|| {
-        Error::Store(StoreError::Damaged { id: ObjectId::NULL, why: "a commit of ours".into() })
-    })
+    added.ok_or_else(|| Error::damaged(&ObjectId::NULL, "a commit of ours"))
 }
 
 /// Returns whether an object is a file or symlink, whose content a capture holds.

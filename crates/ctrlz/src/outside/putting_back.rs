@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use crate::compare::Now;
-use crate::error::{Error, RecordError, RestoreError, StoreError};
+use crate::error::{Error, RecordError, RestoreError};
 use crate::fs::{Dir, FileKind, MODE_BITS, free_bytes};
 use crate::git::{ObjectId, is_protected_name};
 use crate::path::{TreePath, escape, is_within};
@@ -106,12 +106,7 @@ impl Outside<'_> {
         for id in plan.blobs() {
             match self.store.objects.header(&id)? {
                 Some((_, bytes)) => needed_bytes += bytes,
-                None => {
-                    return Err(Error::Store(StoreError::Damaged {
-                        id,
-                        why: "it is missing".into(),
-                    }));
-                }
+                None => return Err(Error::missing(&id)),
             }
         }
         let free_bytes = free_bytes(dir)?;
@@ -133,8 +128,7 @@ impl Outside<'_> {
         at: usize,
         (dir, name, path): (&Dir, &[u8], &[u8]),
     ) -> Result<(), Error> {
-        let moved =
-            || Error::Restore(RestoreError::Moved { path: TreePath::from_scan(path.to_vec()) });
+        let moved = || Error::moved(path);
         let pack = captures.pack();
         let keep = Storing { store: self.store, pack: &pack };
         let kind = dir.stat(name)?.ok_or_else(moved)?.kind;

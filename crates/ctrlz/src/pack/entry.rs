@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-use crate::error::{Error, StoreError};
+use crate::error::Error;
 use crate::git::{Kind, ObjectId};
 
 /// Compression effort.
@@ -34,10 +34,7 @@ pub(crate) fn header(entries: u32) -> Vec<u8> {
 }
 
 pub(crate) fn attacked() -> Error {
-    Error::Store(StoreError::Damaged {
-        id: ObjectId::NULL,
-        why: "the pack attacks its own checksum".into(),
-    })
+    Error::damaged(&ObjectId::NULL, "the pack attacks its own checksum")
 }
 
 /// Appends the header of a pack entry: kind and size, seven bits at a time.

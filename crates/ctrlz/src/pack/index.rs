@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::error::{Error, StoreError};
+use crate::error::Error;
 use crate::fs::{Named, private};
 use crate::git::{Hasher, ObjectId};
 
@@ -45,12 +45,8 @@ pub(crate) fn write_index(pack: &TemporaryPack) -> Result<(), Error> {
     bytes.extend(pack.checksum.as_bytes());
     let mut hasher = Hasher::raw();
     hasher.update(&bytes);
-    let sum = hasher.finish().ok_or_else(|| {
-        Error::Store(StoreError::Damaged {
-            id: ObjectId::NULL,
-            why: "the pack's index attacks its own checksum".into(),
-        })
-    })?;
+    let attacked = || Error::damaged(&ObjectId::NULL, "the pack's index attacks its own checksum");
+    let sum = hasher.finish().ok_or_else(attacked)?;
     bytes.extend(sum.as_bytes());
     let path = temporary_file(&pack.path, "idx");
     let mut file = private::create(&path)?;

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::error::{Error, StoreError};
-use crate::fs::private::read_small;
+use crate::fs::private::{list_if_there, read_small};
 use crate::fs::{FileError, Named};
 use crate::git::{
-    Hasher, Kind, ObjectId, PackFile, Packed, Tree, hash_object, inflate_loose, parse_tree,
+    Commit, Hasher, Kind, ObjectId, PackFile, Packed, Tree, hash_object, inflate_loose,
+    parse_commit, parse_tree,
 };
 
 use super::temporary::TEMPORARY;
@@ -152,7 +153,7 @@ impl Objects {
         let hex = id.to_string();
         let path = self.dir.join(&hex[..2]).join(&hex[2..]);
         let Some(file) = read_small(&path, MAX_OBJECT_BYTES)? else { return Ok(None) };
-        inflate_loose(&file, MAX_OBJECT_BYTES).map(Some).map_err(|why| damaged(id, why))
+        inflate_loose(&file, MAX_OBJECT_BYTES).map(Some).map_err(|why| Error::damaged(id, why))
     }
 
     fn find(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
@@ -162,9 +163,11 @@ impl Objects {
                 Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
                     return Ok(Some((kind, bytes)));
                 }
-                Ok(Some(_)) => problem = Some(damaged(id, "its bytes do not have this hash")),
+                Ok(Some(_)) => {
+                    problem = Some(Error::damaged(id, "its bytes do not have this hash"))
+                }
                 Ok(None) => (),
-                Err(why) => problem = Some(damaged(id, why)),
+                Err(why) => problem = Some(Error::damaged(id, why)),
             }
         }
         // A damaged copy does not matter as long as there is an intact one.
@@ -172,7 +175,7 @@ impl Objects {
             Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
                 return Ok(Some((kind, bytes)));
             }
-            Ok(Some(_)) => problem = Some(damaged(id, "its bytes do not have this hash")),
+            Ok(Some(_)) => problem = Some(Error::damaged(id, "its bytes do not have this hash")),
             Ok(None) => (),
             Err(error) => problem = Some(error),
         }
@@ -237,9 +240,21 @@ impl Objects {
     pub(crate) fn blob(&self, id: &ObjectId) -> Result<Vec<u8>, Error> {
         match self.read(id)? {
             Some((Kind::Blob, bytes)) => Ok(bytes),
-            Some((kind, _)) => Err(damaged(id, format!("it is a {}, not a blob", kind.name()))),
-            None => Err(damaged(id, "it is missing")),
+            Some((kind, _)) => {
+                Err(Error::damaged(id, format!("it is a {}, not a blob", kind.name())))
+            }
+            None => Err(Error::missing(id)),
         }
+    }
+
+    /// Reads a commit. Fails if it is missing.
+    pub(crate) fn commit(&self, id: &ObjectId) -> Result<Commit, Error> {
+        let commit = match self.read(id)? {
+            Some((Kind::Commit, bytes)) => parse_commit(&bytes),
+            Some(_) => None,
+            None => return Err(Error::missing(id)),
+        };
+        commit.ok_or_else(|| Error::damaged(id, "it is not a commit"))
     }
 
     /// Reads a tree. Fails if it is missing.
@@ -250,8 +265,10 @@ impl Objects {
         match self.read(id)? {
             Some((Kind::Tree, bytes)) => parse_tree(bytes)
                 .map_err(|why| Error::Store(StoreError::HostileTree { id: *id, why })),
-            Some((kind, _)) => Err(damaged(id, format!("it is a {}, not a tree", kind.name()))),
-            None => Err(damaged(id, "it is missing")),
+            Some((kind, _)) => {
+                Err(Error::damaged(id, format!("it is a {}, not a tree", kind.name())))
+            }
+            None => Err(Error::missing(id)),
         }
     }
 
@@ -265,7 +282,7 @@ impl Objects {
                     source
                         .take(max_bytes)
                         .read_to_end(&mut head)
-                        .map_err(|why| damaged(id, why))?;
+                        .map_err(|why| Error::damaged(id, why))?;
                     return Ok(head);
                 }
             }
@@ -279,7 +296,7 @@ impl Objects {
     pub(crate) fn copy_blob(&self, id: &ObjectId, out: &mut dyn Write) -> Result<u64, Error> {
         let size = match self.header(id)? {
             Some((Kind::Blob, size)) => size,
-            Some((kind, _)) => return Err(damaged(id, format!("it is a {}", kind.name()))),
+            Some((kind, _)) => return Err(Error::damaged(id, format!("it is a {}", kind.name()))),
             None => self.blob(id)?.len() as u64,
         };
         if size > crate::scan::LARGE_FILE_BYTES {
@@ -320,7 +337,7 @@ fn copy_checked(
     let mut buffer = vec![0; 256 * 1024];
     let mut copied = 0;
     loop {
-        let count = source.read(&mut buffer).map_err(|why| damaged(id, why))?;
+        let count = source.read(&mut buffer).map_err(|why| Error::damaged(id, why))?;
         if count == 0 {
             break;
         }
@@ -329,13 +346,9 @@ fn copy_checked(
         copied += count as u64;
     }
     if copied != size || hasher.finish() != Some(*id) {
-        return Err(damaged(id, "its bytes do not have this hash"));
+        return Err(Error::damaged(id, "its bytes do not have this hash"));
     }
     Ok(copied)
-}
-
-fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
-    Error::Store(StoreError::Damaged { id: *id, why: why.to_string() })
 }
 
 /// Opens all packs of a directory.
@@ -366,28 +379,18 @@ fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
 }
 
 /// Returns the indexes of all published packs, sorted by path.
-fn list_indexes(pack_dir: &Path) -> Result<BTreeSet<PathBuf>, FileError> {
-    let entries = match std::fs::read_dir(pack_dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        Err(error) => return Err(error).named("list", pack_dir),
-    };
-    let mut indexes = BTreeSet::new();
-    for entry in entries {
-        let path = entry.named("list", pack_dir)?.path();
-        let is_index = path.extension().is_some_and(|extension| extension == "idx");
-        if is_index && !is_temporary(&path) {
-            indexes.insert(path);
-        }
-    }
-    Ok(indexes)
+fn list_indexes(pack_dir: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let mut paths = list_if_there(pack_dir)?;
+    let is_index = |path: &Path| path.extension().is_some_and(|extension| extension == "idx");
+    paths.retain(|path| is_index(path) && !is_temporary(path));
+    Ok(paths)
 }
 
 fn is_temporary(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()))
 }
 
-fn open_listed(indexes: &BTreeSet<PathBuf>, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
+fn open_listed(indexes: &[PathBuf], known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     let known: HashMap<&Path, &Arc<PackFile>> =
         known.iter().map(|pack| (pack.path(), pack)).collect();
     let (mut open, mut damaged) = (Vec::new(), Vec::new());

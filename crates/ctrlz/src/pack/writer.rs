@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use flate2::{Compress, FlushCompress, Status};
 
 use crate::defect::Defect;
-use crate::error::{Error, RecordError, StoreError};
+use crate::error::{Error, RecordError};
 use crate::fs::{FileError, Named, private, random_name};
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::scan::LargeProblem;
@@ -533,8 +533,7 @@ pub(crate) fn add(
 
 /// Returns the error for a SHA-1 collision in such an object, which needs crafted file names.
 pub(crate) fn attack(kind: Kind) -> Error {
-    let why = format!("a {} of ours attacks the hash", kind.name());
-    Error::Store(StoreError::Damaged { id: ObjectId::NULL, why })
+    Error::damaged(&ObjectId::NULL, format!("a {} of ours attacks the hash", kind.name()))
 }
 
 #[cfg(test)]

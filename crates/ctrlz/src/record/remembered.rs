@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::fs::FsTrust;
-use crate::fs::private::read_small;
+use crate::fs::private;
 use crate::git::ObjectId;
 use crate::path::PathText;
 use crate::scan::EntryStat;
@@ -67,8 +67,7 @@ pub(super) fn kept_inodes(hold: &Hold) -> Vec<(Vec<u8>, u64)> {
 }
 
 pub(super) fn recall(hold: &Hold) -> BTreeMap<Vec<u8>, Remembered> {
-    let bytes = read_small(&hold.work_tree.aside_path(), 16 << 20).ok().flatten();
-    let known: Vec<Remembered> =
-        serde_json::from_slice(&bytes.unwrap_or_default()).unwrap_or_default();
+    let known = private::load_json(&hold.work_tree.aside_path(), 16 << 20).ok().flatten();
+    let known: Vec<Remembered> = known.unwrap_or_default();
     known.into_iter().map(|known| (known.path.clone().into_bytes(), known)).collect()
 }

@@ -89,8 +89,7 @@ impl Hold {
 }
 
 fn read_note(work_tree: &WorkTree) -> Option<Note> {
-    let bytes = private::read_small(&work_tree.scan_note_path(), 4096).ok().flatten()?;
-    serde_json::from_slice(&bytes).ok()
+    private::load_json(&work_tree.scan_note_path(), 4096).ok()?
 }
 
 fn boot_id() -> Option<String> {

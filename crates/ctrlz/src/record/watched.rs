@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::now_millis;
 use crate::error::Error;
 use crate::fs::Dir;
-use crate::fs::private::{self, Durable, read_small};
+use crate::fs::private::{self, Durable};
 use crate::git::{Hasher, ObjectId, TrackedDirs};
 use crate::hold::{Context, Hold};
 use crate::log::{Operation, WorkTree};
@@ -69,14 +69,12 @@ struct IndexSeen {
 impl WatchState {
     /// Returns the record, or `None` if it is missing or unreadable.
     fn load(work_tree: &WorkTree) -> Option<WatchState> {
-        let json = read_small(&work_tree.watch_state_path(), MAX_STATE_BYTES).ok()??;
-        serde_json::from_slice(&json).ok()
+        private::load_json(&work_tree.watch_state_path(), MAX_STATE_BYTES).ok()?
     }
 
     /// Writes the record. Errors are ignored: the next snapshot uses a full scan.
     fn save(&self, work_tree: &WorkTree) {
-        let json = serde_json::to_vec(self).expect("plain data has a JSON form");
-        drop(private::replace(&work_tree.watch_state_path(), &json, Durable::No));
+        drop(private::save_json(&work_tree.watch_state_path(), self, Durable::No));
     }
 
     /// Updates the record after packs were merged.

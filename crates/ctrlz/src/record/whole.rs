@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::defect::Defect;
-use crate::error::{Error, RecordError, StoreError};
+use crate::error::{Error, RecordError};
 use crate::fs::free_bytes;
 use crate::git::ObjectId;
 use crate::jobs::run_jobs;
@@ -296,14 +296,11 @@ impl Hold {
 
 /// Returns whether a full scan may succeed after this error of a partial one.
 pub(super) fn is_for_a_scan(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Store(StoreError::Damaged { .. })
-            | Error::Store(StoreError::HostileTree { .. })
-            | Error::Record(RecordError::OverBudget { .. })
-            | Error::Record(RecordError::OverQuota { .. })
-            | Error::Record(RecordError::NoSpace { .. })
-    )
+    use RecordError::{NoSpace, OverBudget, OverQuota};
+    let is_full = |error: &RecordError| {
+        matches!(error, OverBudget { .. } | OverQuota { .. } | NoSpace { .. })
+    };
+    error.is_damage() || matches!(error, Error::Record(error) if is_full(error))
 }
 
 /// The arguments of a repeated scan.

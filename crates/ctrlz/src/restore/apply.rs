@@ -19,7 +19,7 @@ use super::journal::{
     Journal, ModeRecord, Phase, Record, Renamed, StatRecord, Thing, UnitRecord, temporary_name,
 };
 use super::modes::{change_mode, check_dir_modes, open_dirs, read_only_dirs};
-use super::place::{Near, Place, for_each_unit, is_as_recorded, moved, place, units_per_job};
+use super::place::{Near, Place, for_each_unit, is_as_recorded, place, units_per_job};
 use super::plan::{NewThing, OldThing, Plan, Unit};
 use super::roll_back::roll_back;
 use super::stage::{Flush, stage};
@@ -60,7 +60,7 @@ pub(crate) fn apply(
         // A process that resolved a name before the exchange may open the replaced file only now.
         let wanted = guards.iter().flatten().find(|(guard, _)| guard.is_wanted());
         if let Some((_, unit)) = wanted {
-            return Err(moved(&unit.path.clone().into_bytes()));
+            return Err(Error::moved(&unit.path.clone().into_bytes()));
         }
         let mut files = journal.modes.iter().filter(|change| !change.is_dir);
         files.try_for_each(|change| change_mode(root, change, change.from, change.to))?;
@@ -227,7 +227,7 @@ fn link_staged(root: &Dir, plan: &Plan, journal: &mut Journal) -> Result<(), Err
         dir.remove_file(&name)?;
         dir.link_from(&root.open_below(other_dir)?, other_name, &name)?;
         let stat = dir.stat(&name)?.filter(|stat| stat.inode == *inode);
-        let stat = stat.ok_or_else(|| moved(other))?;
+        let stat = stat.ok_or_else(|| Error::moved(other))?;
         journal.units[*at].staged = Some(Thing::Leaf(StatRecord::from(&EntryStat::from(&stat))));
     }
     for group in &plan.links {
@@ -240,7 +240,7 @@ fn link_staged(root: &Dir, plan: &Plan, journal: &mut Journal) -> Result<(), Err
         }
         for at in group {
             let (dir, name) = staged_place(root, &journal.units[*at])?;
-            let stat = dir.stat(&name)?.ok_or_else(|| moved(&name))?;
+            let stat = dir.stat(&name)?.ok_or_else(|| Error::moved(&name))?;
             journal.units[*at].staged =
                 Some(Thing::Leaf(StatRecord::from(&EntryStat::from(&stat))));
         }
@@ -274,7 +274,7 @@ fn swap<'a>(
     let temporary = unit.temporary.as_bytes();
     let guard = match &unit.old {
         Some(Thing::Leaf(_)) if held.is_some() => {
-            Guard::of(dir, &name).map_err(|()| moved(&path))?
+            Guard::of(dir, &name).map_err(|()| Error::moved(&path))?
         }
         _ => None,
     };
@@ -282,13 +282,13 @@ fn swap<'a>(
         (None, false) => (),
         (None, true) => match dir.rename_new(temporary, &name) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                return Err(moved(&path));
+                return Err(Error::moved(&path));
             }
             other => other?,
         },
         (Some(old), has_new) => {
             if !is_as_recorded(dir, &name, old, Renamed::No)? {
-                return Err(moved(&path));
+                return Err(Error::moved(&path));
             }
             if has_new {
                 dir.exchange(temporary, &name)?;
@@ -298,12 +298,12 @@ fn swap<'a>(
             // Another process may have written between the check and the rename. Then the replaced
             // file differs, and the rollback restores it.
             if !is_as_recorded(dir, temporary, old, Renamed::Perhaps)? {
-                return Err(moved(&path));
+                return Err(Error::moved(&path));
             }
         }
     }
     if guard.as_ref().is_some_and(Guard::is_wanted) {
-        return Err(moved(&path));
+        return Err(Error::moved(&path));
     }
     let stat = if unit.has_new { dir.stat(&name)? } else { None };
     let is_kept = held.is_some_and(|held| held.fetch_add(1, Ordering::Relaxed) < MAX_GUARDS);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::compare::entry_kind;
 use crate::defect::Defect;
-use crate::error::{Error, RecordError, RestoreError, StoreError};
+use crate::error::{Error, RecordError, RestoreError};
 use crate::fs::free_bytes;
 use crate::git::ObjectId;
 use crate::hold::Hold;
@@ -104,8 +104,7 @@ impl Hold {
         name: &[u8],
         path: &[u8],
     ) -> Result<(), Error> {
-        let moved =
-            || Error::Restore(RestoreError::Moved { path: TreePath::from_scan(path.to_vec()) });
+        let moved = || Error::moved(path);
         let last = self.work_tree.last(&self.store)?.ok_or_else(moved)?;
         let pack = PackWriter::new(&self.store.objects_dir());
         let keep = StoreKeep::new(&self.store, &pack);
@@ -133,12 +132,7 @@ impl Hold {
         for id in plan.blobs() {
             match self.store.objects.header(&id)? {
                 Some((_, bytes)) => needed += bytes,
-                None => {
-                    return Err(Error::Store(StoreError::Damaged {
-                        id,
-                        why: "it is missing".into(),
-                    }));
-                }
+                None => return Err(Error::missing(&id)),
             }
         }
         let free = free_bytes(&self.context.root)?;

@@ -7,7 +7,7 @@ use crate::fs::{Dir, FileKind, MODE_BITS, Named, set_mode};
 use crate::path::{PathText, split};
 
 use super::journal::{Journal, ModeRecord};
-use super::place::{Near, Place, moved, place};
+use super::place::{Near, Place, place};
 
 /// Returns this user's read-only directories in which entries change. Root can write anyway.
 pub(super) fn read_only_dirs(root: &Dir, journal: &Journal) -> Vec<ModeRecord> {
@@ -59,7 +59,7 @@ pub(super) fn check_dir_modes(root: &Dir, journal: &Journal) -> Result<(), Error
         let opened = journal.opened.iter().find(|opened| opened.path == change.path);
         let expected = opened.map_or(change.from, |opened| opened.to);
         if mode != expected && mode != change.to {
-            return Err(moved(&path));
+            return Err(Error::moved(&path));
         }
     }
     Ok(())
@@ -78,7 +78,7 @@ pub(super) fn change_mode(
     match current {
         Some(stat) if stat.kind == expected && stat.mode & MODE_BITS == to => return Ok(()),
         Some(stat) if stat.kind == expected && stat.mode & MODE_BITS == from => (),
-        _ => return Err(moved(&path)),
+        _ => return Err(Error::moved(&path)),
     }
     if change.is_dir {
         return Ok(dir.open_below(&name)?.set_exact_mode_of_dir(to)?);

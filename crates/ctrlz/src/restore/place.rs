@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::{Error, RestoreError};
+use crate::error::Error;
 use crate::fs::{Dir, FileError, FileKind, Named, Stat};
 use crate::git::{Hasher, Kind};
 use crate::jobs::run_jobs;
-use crate::path::{PathText, TreePath, join, split};
+use crate::path::{PathText, join, split};
 
 use super::journal::{Renamed, StatRecord, Thing, UnitRecord};
 
@@ -72,10 +72,6 @@ pub(super) fn place<'a>(near: &'a mut Near<'_>, path: &PathText) -> Result<Place
     let path = path.clone().into_bytes();
     let (parent, name) = split(&path);
     Ok(Place { dir: near.dir(parent)?, name: name.to_vec(), path: path.clone() })
-}
-
-pub(super) fn moved(path: &[u8]) -> Error {
-    Error::Restore(RestoreError::Moved { path: TreePath::from_scan(path.to_vec()) })
 }
 
 /// Returns whether `name` is exactly the recorded file, or directory with the same contents.

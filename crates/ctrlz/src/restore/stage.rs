@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::compare::Entry;
 use crate::defect::Defect;
-use crate::error::{Error, RestoreError, StoreError};
+use crate::error::Error;
 use crate::fs::{Dir, FileKind, Named, Stat, set_mode, set_owner, stat_file};
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
 use crate::pack::Objects;
@@ -75,13 +75,9 @@ pub(crate) fn stage(
     Ok(staged)
 }
 
-fn gone(name: &[u8]) -> Error {
-    Error::Restore(RestoreError::Moved { path: crate::path::TreePath::from_scan(name.to_vec()) })
-}
-
 /// Returns the metadata of the directory at `name` and of everything in it.
 fn look_at(dir: &Dir, name: &[u8]) -> Result<Thing, Error> {
-    let stat = dir.stat(name)?.ok_or_else(|| gone(name))?;
+    let stat = dir.stat(name)?.ok_or_else(|| Error::moved(name))?;
     let top = dir.open_below(name)?;
     let (mut files, mut dirs) = (Vec::new(), Vec::new());
     let mut waiting = vec![Vec::new()];
@@ -89,7 +85,7 @@ fn look_at(dir: &Dir, name: &[u8]) -> Result<Thing, Error> {
         let inside = top.open_below(&path)?;
         for name in inside.names()? {
             let full = join(&path, &name);
-            let stat = inside.stat(&name)?.ok_or_else(|| gone(&full))?;
+            let stat = inside.stat(&name)?.ok_or_else(|| Error::moved(&full))?;
             if stat.kind == FileKind::Dir {
                 dirs.push(PathText::from_bytes(&full));
                 waiting.push(full);
@@ -118,7 +114,7 @@ fn stage_leaf(
         if let Some(owner) = owner {
             dir.set_owner_of(name, owner.uid, owner.gid)?;
         }
-        return dir.stat(name)?.ok_or_else(|| gone(name));
+        return dir.stat(name)?.ok_or_else(|| Error::moved(name));
     }
     let path = dir.path_of(name);
     let mut file = dir.create_file(name)?;
@@ -168,7 +164,7 @@ fn check_written(
     if hasher.finish() == Some(*id) {
         return Ok(());
     }
-    Err(Error::Store(StoreError::Damaged { id: *id, why: "it was not written correctly".into() }))
+    Err(Error::damaged(id, "it was not written correctly"))
 }
 
 type DirParts<'a> = (u32, &'a [(Vec<u8>, u32)], &'a [(Vec<u8>, Entry, u32)]);

@@ -43,23 +43,19 @@ impl Workspace {
     ///
     /// Follows files that were renamed without a change. Fails if the file is binary.
     pub fn blame(&self, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
-        let none = || {
-            Error::Lookup(LookupError::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() })
-        };
+        let none = || Error::no_such_file(&ObjectId::EMPTY_TREE, path);
         let (_, work_tree) = self.existing()?.ok_or_else(none)?;
         self.blame_in(work_tree.id(), path)
     }
 
     /// Like [`Workspace::blame`], in another log of the store; see [`Log::name`](crate::Log::name).
     pub fn blame_in(&self, log: &str, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
-        let none = || {
-            Error::Lookup(LookupError::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() })
-        };
+        let none = || Error::no_such_file(&ObjectId::EMPTY_TREE, path);
         let (store, _) = self.existing()?.ok_or_else(none)?;
         let mut history = History::open(&store, &WorkTree::named(&store, log))?;
         history.before(0)?;
         let newest = history.entries.first().ok_or_else(none)?.snapshot;
-        let missing = || Error::Lookup(LookupError::NoSuchFile { id: newest, path: path.clone() });
+        let missing = || Error::no_such_file(&newest, path);
         let entry = find(&store.objects, &newest, path)?
             .filter(|entry| entry.kind.is_file())
             .ok_or_else(missing)?;

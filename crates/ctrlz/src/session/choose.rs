@@ -75,11 +75,9 @@ pub(super) fn choose(
         (false, _) => Ok(chosen),
         // The step or message is recorded, but nothing of it is left to undo.
         (true, _) if known => Err(Error::Session(SessionError::NothingToUndo)),
-        (true, UndoScope::Step { step }) => {
-            Err(Error::Session(SessionError::NoSuchStep { step: step.clone() }))
-        }
+        (true, UndoScope::Step { step }) => Err(Error::no_such_step(step)),
         (true, UndoScope::Message { message } | UndoScope::From { message, .. }) => {
-            Err(Error::Session(SessionError::NoSuchMessage { message: message.clone() }))
+            Err(Error::no_such_message(message))
         }
         (true, UndoScope::LastTurn | UndoScope::LastStep | UndoScope::Session) => {
             Err(Error::Session(SessionError::NothingToUndo))
@@ -136,7 +134,7 @@ pub(super) fn choose_from(
                 message: message.clone(),
                 part: part.clone(),
             }),
-            _ => Error::Session(SessionError::NoSuchMessage { message: message.clone() }),
+            _ => Error::no_such_message(message),
         });
     };
     read.truncate(end);

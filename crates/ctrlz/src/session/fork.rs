@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, LookupError, RestoreError, SessionError};
+use crate::error::{Error, RestoreError, SessionError};
 use crate::fs::Named;
 use crate::git::ObjectId;
 use crate::hold::Hold;
@@ -188,15 +188,11 @@ fn fork_point(
         place += 1;
     }
     if !known {
-        return Err(Error::Session(SessionError::NoSuchSession { session: session.to_owned() }));
+        return Err(Error::no_such_session(session));
     }
     let operation = match at {
         None => history.entries.first().map(|entry| entry.id.clone()),
-        Some(message) => {
-            let unknown =
-                || Error::Session(SessionError::NoSuchMessage { message: message.to_owned() });
-            Some(found.ok_or_else(unknown)?)
-        }
+        Some(message) => Some(found.ok_or_else(|| Error::no_such_message(message))?),
     };
     let mut place = 0;
     loop {
@@ -207,7 +203,7 @@ fn fork_point(
         }
         place += 1;
     }
-    Err(Error::Lookup(LookupError::UnknownOperation { id: operation.unwrap_or_default() }))
+    Err(Error::unknown_operation(&operation.unwrap_or_default()))
 }
 
 /// Creates a directory and its ancestors. Returns its path without symlinks.

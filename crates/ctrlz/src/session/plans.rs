@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, LookupError};
-use crate::fs::private::{self, Durable, read_small};
+use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::Boundary;
@@ -85,8 +85,7 @@ impl Workspace {
         let unknown = || Error::Lookup(LookupError::UnknownPlan { id: *plan });
         let (_, work_tree) = self.existing()?.ok_or_else(unknown)?;
         let path = work_tree.plans_dir().join(plan.to_string());
-        let bytes = read_small(&path, 16 << 20)?.ok_or_else(unknown)?;
-        let mut rewind: Rewind = serde_json::from_slice(&bytes).map_err(|_| unknown())?;
+        let mut rewind: Rewind = private::load_json(&path, 16 << 20)?.ok_or_else(unknown)?;
         let options = rewind.options_mut();
         options.expected_plan = Some(*plan);
         options.allow_mass_removal |= allow_mass_removal;
@@ -109,8 +108,7 @@ pub(super) fn remember(
 ) -> Result<UndoReport, Error> {
     let dir = hold.work_tree.plans_dir();
     private::create_dirs(&dir)?;
-    let bytes = serde_json::to_vec(rewind).expect("plain data has a JSON form");
-    private::replace(&dir.join(report.plan.to_string()), &bytes, Durable::No)?;
+    private::save_json(&dir.join(report.plan.to_string()), rewind, Durable::No)?;
     // Best effort: surplus plans do no harm.
     drop(forget_old(&dir));
     Ok(report)

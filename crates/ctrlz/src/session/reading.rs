@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 
 use crate::compare::{Change, Entry, changes, write_unified};
-use crate::error::{Error, ExchangeError, LookupError, SessionError};
+use crate::error::{Error, SessionError};
 use crate::git::ObjectId;
 use crate::log::{
     Boundary, Forked, Gap, LogEntry, OpenStep, OperationKind, StepInfo, Uncaptured, WorkTree,
@@ -93,13 +93,9 @@ impl Deeds {
     fn unknown(&self) -> Error {
         match self {
             Deeds::All => Error::Session(SessionError::NothingToUndo),
-            Deeds::Session(session) => {
-                Error::Session(SessionError::NoSuchSession { session: session.clone() })
-            }
-            Deeds::Message(message) => {
-                Error::Session(SessionError::NoSuchMessage { message: message.clone() })
-            }
-            Deeds::Step(step) => Error::Session(SessionError::NoSuchStep { step: step.clone() }),
+            Deeds::Session(session) => Error::no_such_session(session),
+            Deeds::Message(message) => Error::no_such_message(message),
+            Deeds::Step(step) => Error::no_such_step(step),
         }
     }
 }
@@ -227,7 +223,7 @@ impl Workspace {
 
     /// Returns one operation of the log for display, with at most `files` files.
     pub fn find_operation(&self, id: &str, files: usize) -> Result<TimelineEntry, Error> {
-        let unknown = || Error::Lookup(LookupError::UnknownOperation { id: id.to_owned() });
+        let unknown = || Error::unknown_operation(id);
         let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
         let mut history = History::open(&store, &work_tree)?;
         let mut at = 0;
@@ -265,11 +261,7 @@ impl Workspace {
     pub fn step(&self, step: &str) -> Result<Vec<StepRecord>, Error> {
         let steps: Vec<StepRecord> =
             self.steps()?.into_iter().filter(|record| record.info.step == step).collect();
-        if steps.is_empty() {
-            Err(Error::Session(SessionError::NoSuchStep { step: step.to_owned() }))
-        } else {
-            Ok(steps)
-        }
+        if steps.is_empty() { Err(Error::no_such_step(step)) } else { Ok(steps) }
     }
 
     /// Returns the sessions of the work tree, the most recently active one last.
@@ -333,7 +325,7 @@ fn existing_log(store: &Store, log: &str) -> Result<WorkTree, Error> {
     let work_tree = WorkTree::named(store, log);
     match store.refs.read(work_tree.ref_name())? {
         Some(_) => Ok(work_tree),
-        None => Err(Error::Exchange(ExchangeError::NoSuchLog { log: log.to_owned() })),
+        None => Err(Error::no_such_log(log)),
     }
 }
 

@@ -217,7 +217,7 @@ impl Workspace {
         let hold = self.begin()?;
         let mut open = hold.open_steps()?;
         let Some(at) = open.iter().position(|open| open.info.step == step) else {
-            return Err(Error::Session(SessionError::NoSuchStep { step: step.to_owned() }));
+            return Err(Error::no_such_step(step));
         };
         let mut uncaptured =
             if end.refused { Vec::new() } else { hold.uncaptured_changes(&open[at].uncaptured) };

@@ -123,9 +123,7 @@ impl EntryWriter<'_> {
             }
             Some(RawEntry::Delta { .. }) | None => {
                 let found = self.store.objects.read(&id)?;
-                let missing =
-                    || Error::Store(StoreError::Damaged { id, why: "it is missing".into() });
-                let (kind, bytes) = found.ok_or_else(missing)?;
+                let (kind, bytes) = found.ok_or_else(|| Error::missing(&id))?;
                 self.put_whole(id, kind, &bytes)
             }
         }

@@ -8,13 +8,13 @@
 //! kill at any point leaves at most duplicate copies.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, StoreError};
-use crate::fs::{Named, free_bytes, private};
-use crate::git::{Kind, ObjectId, PackFile, parse_commit};
+use crate::fs::{free_bytes, private};
+use crate::git::{ObjectId, PackFile};
 use crate::scan::Progress;
 
 use super::incoming::Incoming;
@@ -257,28 +257,17 @@ impl Store {
     /// objects must not be collected.
     pub(crate) fn roots(&self) -> Result<HashMap<String, ObjectId>, Error> {
         // Before the refs: a concurrent first snapshot writes its ref before its `logged` file.
-        let logged = self.logged_work_trees()?;
+        let logged = self.work_tree_dirs()?.into_iter().filter(|dir| dir.join("logged").exists());
+        let logged: Vec<PathBuf> = logged.collect();
         let roots: HashMap<String, ObjectId> = self.refs.all()?.into_iter().collect();
-        for id in logged {
+        for dir in logged {
+            let id = dir.file_name().unwrap_or_default().to_string_lossy();
             let log = format!("{}/{id}/log", self.ref_prefix());
             if !roots.contains_key(&log) {
                 return Err(Error::Store(StoreError::LostRef { path: self.path().join(log) }));
             }
         }
         Ok(roots)
-    }
-
-    /// Returns the ids of the work trees that have a log.
-    fn logged_work_trees(&self) -> Result<Vec<String>, Error> {
-        let mut logged = Vec::new();
-        for dir in self.work_tree_dirs()? {
-            if dir.join("logged").exists()
-                && let Some(id) = dir.file_name()
-            {
-                logged.push(id.to_string_lossy().into_owned());
-            }
-        }
-        Ok(logged)
     }
 
     /// Marks everything that `roots` reach. An unreadable object is an error, because objects
@@ -300,21 +289,10 @@ impl Store {
                     continue;
                 }
                 progress.check()?;
-                let damaged = |why: &str| Error::Store(StoreError::Damaged { id, why: why.into() });
-                let (kind, bytes) = match self.objects.read(&id) {
-                    Ok(Some(found)) => found,
-                    Ok(None) | Err(Error::Store(StoreError::Damaged { .. }))
-                        if lost.contains(&id) =>
-                    {
-                        continue;
-                    }
-                    Ok(None) => return Err(damaged("it is missing")),
-                    Err(error) => return Err(error),
+                let commit = match self.objects.commit(&id) {
+                    Err(Error::Store(StoreError::Damaged { .. })) if lost.contains(&id) => continue,
+                    found => found?,
                 };
-                if kind != Kind::Commit {
-                    return Err(damaged("it is not a commit"));
-                }
-                let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
                 chain.push((id, commit.tree));
                 self.mark_tree(commit.tree, live, &lost)?;
                 commits.extend(commit.parents.iter().rev());
@@ -443,8 +421,7 @@ fn total_bytes(packs: &[Arc<PackFile>]) -> u64 {
 /// Removes the temporary files of dead processes from the directory of a work tree.
 fn sweep_work_tree(dir: &Path) -> Result<(), Error> {
     private::sweep(dir)?;
-    for entry in std::fs::read_dir(dir).named("list", dir)? {
-        let path = entry.named("list", dir)?.path();
+    for path in private::list(dir)? {
         if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
             private::sweep(&path)?;
         }

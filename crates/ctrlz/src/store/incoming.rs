@@ -68,9 +68,7 @@ impl Incoming {
     pub(crate) fn publish(&self, store: &Store) -> Result<Vec<PathBuf>, Error> {
         let to_dir = store.objects_dir().join("pack");
         let mut published = Vec::new();
-        let entries = std::fs::read_dir(self.pack_dir()).named("list", &self.pack_dir())?;
-        for entry in entries {
-            let pack = entry.named("list", &self.pack_dir())?.path();
+        for pack in private::list(&self.pack_dir())? {
             if pack.extension().is_none_or(|extension| extension != "pack") {
                 continue;
             }

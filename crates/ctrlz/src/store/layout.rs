@@ -110,7 +110,7 @@ impl Store {
                 return Ok(store);
             }
             let why = "the directory is not empty and holds no store";
-            return Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
+            return Err(Error::untrusted(git_dir, why));
         }
         // The handle locks the directory until it is renamed, so that no other process sweeps it.
         let (fresh, _building) = private::create_build_dir(parent)?;
@@ -129,12 +129,8 @@ impl Store {
             return Ok(Err(error).named("create the store", git_dir)?);
         }
         private::sync_dir(parent)?;
-        Store::open(git_dir, ref_prefix)?.ok_or_else(|| {
-            Error::Store(StoreError::UntrustedStore {
-                path: git_dir.to_owned(),
-                why: "it vanished while it was made",
-            })
-        })
+        Store::open(git_dir, ref_prefix)?
+            .ok_or_else(|| Error::untrusted(git_dir, "it vanished while it was made"))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -220,8 +216,7 @@ impl Store {
     /// Returns the purged snapshots, each with the snapshot that replaces it.
     pub(crate) fn purged(&self) -> Result<std::collections::BTreeMap<String, String>, Error> {
         let path = self.git_dir.join("ctrlz").join("purged");
-        let bytes = read_small(&path, 1 << 30)?.unwrap_or_default();
-        Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+        Ok(private::load_json(&path, 1 << 30)?.unwrap_or_default())
     }
 
     /// Records the replacements of purged snapshots. Called before the old snapshots are removed.
@@ -231,9 +226,8 @@ impl Store {
     ) -> Result<(), Error> {
         let mut purged = self.purged()?;
         purged.extend(trees.map(|(old, new)| (old.to_string(), new.to_string())));
-        let bytes = serde_json::to_vec(&purged).expect("plain data has a JSON form");
         let path = self.git_dir.join("ctrlz").join("purged");
-        Ok(private::replace(&path, &bytes, Durable::Yes)?)
+        Ok(private::save_json(&path, &purged, Durable::Yes)?)
     }
 
     /// Sets any ref. The caller holds the store's lock exclusively.
@@ -244,33 +238,19 @@ impl Store {
 
     /// Returns the directories of the work trees that use the store, sorted.
     pub(crate) fn work_tree_dirs(&self) -> Result<Vec<PathBuf>, Error> {
-        let dir = self.git_dir.join("ctrlz").join("wt");
-        let mut dirs = Vec::new();
-        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
-            dirs.push(entry.named("list", &dir)?.path());
-        }
-        dirs.sort();
-        Ok(dirs)
+        Ok(private::list(&self.git_dir.join("ctrlz").join("wt"))?)
     }
 
     /// Returns the parents of a commit.
     pub(crate) fn parents_of(&self, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
-        let damaged = || {
-            Error::Store(StoreError::Damaged { id: *id, why: "it is missing or no commit".into() })
-        };
+        let damaged = || Error::damaged(id, "it is missing or no commit");
         let (_, bytes) = self.objects.read(id)?.ok_or_else(damaged)?;
         Ok(crate::git::parse_commit(&bytes).ok_or_else(damaged)?.parents)
     }
 
     /// Removes a loose object. Does nothing if it is missing.
     pub(crate) fn remove_loose(&self, id: &ObjectId) -> Result<(), Error> {
-        let path = self.loose_path(id);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Ok(Err(error).named("remove", &path)?)
-            }
-            _ => Ok(()),
-        }
+        Ok(private::remove(&self.loose_path(id))?)
     }
 
     /// Removes leftovers of killed writers. Writers hold the store's lock shared, so every
@@ -321,8 +301,7 @@ fn is_old(path: &Path) -> bool {
 }
 
 fn check_owner(git_dir: &Path) -> Result<(), Error> {
-    let refuse =
-        |why| Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
+    let refuse = |why| Err(Error::untrusted(git_dir, why));
     let meta = git_dir.symlink_metadata().named("look at", git_dir)?;
     let me = rustix::process::geteuid().as_raw();
     if meta.is_symlink() && meta.uid() != me {
@@ -347,8 +326,7 @@ const DIRS: [&str; 7] =
 /// collecting there could affect another repository. Stores made by ctrlz have none of these.
 fn check_links(git_dir: &Path) -> Result<(), Error> {
     let is_link = |path: PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-    let refuse =
-        |why| Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
+    let refuse = |why| Err(Error::untrusted(git_dir, why));
     if DIRS.iter().any(|dir| is_link(git_dir.join(dir))) {
         return refuse("one of its directories is a link");
     }
@@ -439,8 +417,7 @@ pub(crate) fn foreign_part(git_dir: &Path) -> Result<Option<&'static str>, Error
 fn check_kinds(git_dir: &Path) -> Result<(), Error> {
     /// Far more files than a store has; bounds the time of the check.
     const MAX_ENTRIES: usize = 1_000_000;
-    let refuse =
-        |why| Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
+    let refuse = |why| Err(Error::untrusted(git_dir, why));
     let is_dir = |path: &Path| path.symlink_metadata().map(|meta| meta.is_dir()).ok();
     if DIRS.iter().any(|dir| is_dir(&git_dir.join(dir)) == Some(false)) {
         return refuse("a file is in place of one of its directories");

@@ -209,20 +209,14 @@ impl Borrowed {
         {
             write_lenders(store, &lenders)?;
         }
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Ok(Err(error).named("remove", path)?)
-            }
-            _ => Ok(()),
-        }
+        Ok(private::remove(path)?)
     }
 }
 
 /// Returns whether a list other than the one at `own` names the repository `lender`.
 fn others_borrow_from(store: &Store, lender: &Path, own: &Path) -> Result<bool, Error> {
-    let dir = store.path().join("ctrlz").join("wt");
-    for entry in std::fs::read_dir(&dir).named("list", &dir)? {
-        let path = entry.named("list", &dir)?.path().join("borrowed");
+    for dir in store.work_tree_dirs()? {
+        let path = dir.join("borrowed");
         let other = Borrowed::load(&path)?;
         if path != own && other.lender == lender && !other.is_empty() {
             return Ok(true);

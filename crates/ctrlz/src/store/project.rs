@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::error::{Error, RecordError};
+use crate::error::Error;
 use crate::git::Hasher;
 
 /// Returns a hash of `path` that is a valid file name on every file system.
@@ -25,8 +25,7 @@ const HOME: [&str; 7] =
 
 /// Refuses directories that contain far more than a project.
 pub(crate) fn check_root(root: &Path, home: Option<&Path>) -> Result<(), Error> {
-    let refuse =
-        |why| Err(Error::Record(RecordError::DangerousRoot { path: root.to_owned(), why }));
+    let refuse = |why| Err(Error::dangerous_root(root, why));
     if SYSTEM.iter().any(|system| root == Path::new(system)) {
         return refuse("it is a directory of the system");
     }

@@ -32,15 +32,13 @@ impl Store {
             self.objects.open_packs().iter().map(|pack| pack.path().to_owned()).collect();
         let dir = self.objects_dir().join("pack");
         let mut found = Vec::new();
-        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
-            let path = entry.named("list", &dir)?.path();
+        for path in private::list(&dir)? {
             let is_pack = path.extension().is_some_and(|part| part == "pack" || part == "idx");
             let pack = path.with_extension("pack");
             if is_pack && !usable.contains(&pack) && !found.contains(&pack) {
                 found.push(pack);
             }
         }
-        found.sort();
         Ok(found)
     }
 
@@ -111,12 +109,7 @@ impl Store {
         if to.symlink_metadata().is_ok() {
             to = dir.join(format!("{}-{}", random_name(), name.to_string_lossy()));
         }
-        match std::fs::rename(path, &to) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).named("move aside", path)?;
-            }
-            _ => (),
-        }
+        private::absent_is_fine(std::fs::rename(path, &to)).named("move aside", path)?;
         private::sync_dir(&dir)?;
         path.parent().map_or(Ok(()), private::sync_dir)?;
         Ok(to)

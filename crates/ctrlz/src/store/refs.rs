@@ -1,6 +1,6 @@
 //! Refs: read as git reads them, written under ctrlz's lock and git's own `<ref>.lock`.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -37,29 +37,38 @@ impl Refs {
     pub(crate) fn list(&self, prefix: &str) -> Result<Vec<(String, ObjectId)>, FileError> {
         let mut found: std::collections::BTreeMap<String, ObjectId> =
             self.packed()?.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect();
-        let mut dirs = vec![PathBuf::from(prefix.trim_end_matches('/'))];
-        while let Some(dir) = dirs.pop() {
-            let full = self.git_dir.join(&dir);
-            let entries = match std::fs::read_dir(&full) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(error).named("list", &full),
-            };
-            for entry in entries {
-                let entry = entry.named("list", &full)?;
-                let relative = dir.join(entry.file_name());
-                if entry.file_type().named("look at", &entry.path())?.is_dir() {
-                    dirs.push(relative);
-                } else if let Some(name) = relative.to_str()
-                    && !name.ends_with(".lock")
-                    && let Some(bytes) = read_small(&entry.path(), 4096)?
-                    && let Some(id) = parse_hex(&bytes)
-                {
-                    found.insert(name.to_owned(), id);
-                }
+        for path in self.files(prefix.trim_end_matches('/'), false)? {
+            if let Some(name) = path.strip_prefix(&self.git_dir).unwrap_or(&path).to_str()
+                && let Some(bytes) = read_small(&path, 4096)?
+                && let Some(id) = parse_hex(&bytes)
+            {
+                found.insert(name.to_owned(), id);
             }
         }
         Ok(found.into_iter().collect())
+    }
+
+    /// Returns all files below a directory of refs, except lock files. A missing directory is an
+    /// error if `strict`.
+    pub(crate) fn files(&self, dir: &str, strict: bool) -> Result<Vec<PathBuf>, FileError> {
+        let mut found = Vec::new();
+        let mut dirs = vec![self.git_dir.join(dir)];
+        while let Some(dir) = dirs.pop() {
+            let entries = match std::fs::read_dir(&dir) {
+                Err(error) if !strict && error.kind() == ErrorKind::NotFound => continue,
+                entries => entries.named("list", &dir)?,
+            };
+            for entry in entries {
+                let entry = entry.named("list", &dir)?;
+                let path = entry.path();
+                if entry.file_type().named("look at", &path)?.is_dir() {
+                    dirs.push(path);
+                } else if !entry.file_name().as_encoded_bytes().ends_with(b".lock") {
+                    found.push(path);
+                }
+            }
+        }
+        Ok(found)
     }
 
     fn packed(&self) -> Result<Vec<(String, ObjectId)>, FileError> {
@@ -88,10 +97,10 @@ impl Refs {
         self.take_git_lock(&lock, scratch)?;
         let moved = std::fs::rename(&lock, &path).named("update", &path);
         if moved.is_err() {
-            remove_if_there(&lock)?;
+            private::remove(&lock)?;
         }
         moved?;
-        remove_if_there(scratch)?;
+        private::remove(scratch)?;
         private::sync_dir(parent)?;
         Ok(())
     }
@@ -101,8 +110,7 @@ impl Refs {
         let below = parent.ancestors().take_while(|dir| *dir != self.git_dir);
         let is_link = |dir: &Path| dir.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
         if below.into_iter().any(is_link) {
-            let why = "a directory of its refs is a link";
-            Err(Error::Store(StoreError::UntrustedStore { path: self.git_dir.clone(), why }))
+            Err(Error::untrusted(&self.git_dir, "a directory of its refs is a link"))
         } else {
             Ok(())
         }
@@ -114,7 +122,7 @@ impl Refs {
         if self.packed()?.iter().any(|(packed, _)| packed == name) {
             self.unpack(name)?;
         }
-        Ok(remove_if_there(&self.git_dir.join(name))?)
+        Ok(private::remove(&self.git_dir.join(name))?)
     }
 
     /// Rewrites `packed-refs` without `name`, under git's own lock.
@@ -125,7 +133,7 @@ impl Refs {
         let held = private::create_held(&scratch)?;
         let taken = self.take_git_lock(&lock, &scratch);
         drop(held);
-        remove_if_there(&scratch)?;
+        private::remove(&scratch)?;
         taken?;
         let written = self.packed_without(name).and_then(|text| {
             std::fs::write(&lock, text).named("write", &lock)?;
@@ -133,7 +141,7 @@ impl Refs {
             std::fs::rename(&lock, &path).named("update", &path)
         });
         if written.is_err() {
-            remove_if_there(&lock)?;
+            private::remove(&lock)?;
         }
         Ok(written?)
     }
@@ -162,26 +170,17 @@ impl Refs {
     pub(crate) fn all(&self) -> Result<Vec<(String, ObjectId)>, Error> {
         let mut found: std::collections::BTreeMap<String, ObjectId> =
             self.list("refs")?.into_iter().collect();
-        let mut dirs = vec![self.git_dir.join("refs")];
-        while let Some(dir) = dirs.pop() {
-            for entry in std::fs::read_dir(&dir).named("list", &dir)? {
-                let entry = entry.named("list", &dir)?;
-                let path = entry.path();
-                if entry.file_type().named("look at", &path)?.is_dir() {
-                    dirs.push(path);
-                    continue;
-                }
-                let relative = path.strip_prefix(&self.git_dir).unwrap_or(&path);
-                let name = relative.to_string_lossy().into_owned();
-                if name.ends_with(".lock") || found.contains_key(&name) {
-                    continue;
-                }
-                // It was created after `list` ran, or it is unreadable.
-                match read_small(&path, 4096)?.map(|bytes| parse_hex(&bytes)) {
-                    Some(Some(id)) => drop(found.insert(name, id)),
-                    Some(None) => return Err(Error::Store(StoreError::LostRef { path })),
-                    None => (),
-                }
+        for path in self.files("refs", true)? {
+            let relative = path.strip_prefix(&self.git_dir).unwrap_or(&path);
+            let name = relative.to_string_lossy().into_owned();
+            if found.contains_key(&name) {
+                continue;
+            }
+            // It was created after `list` ran, or it is unreadable.
+            match read_small(&path, 4096)?.map(|bytes| parse_hex(&bytes)) {
+                Some(Some(id)) => drop(found.insert(name, id)),
+                Some(None) => return Err(Error::Store(StoreError::LostRef { path })),
+                None => (),
             }
         }
         for (name, id) in self.packed()? {
@@ -200,7 +199,7 @@ impl Refs {
                 Err(error) => return Ok(Err(error).named("lock", lock)?),
             }
             if is_stale(lock) {
-                remove_if_there(lock)?;
+                private::remove(lock)?;
             } else if start.elapsed() > STALE {
                 return Err(Error::Busy {
                     path: lock.to_owned(),
@@ -223,9 +222,9 @@ impl Refs {
             .symlink_metadata()
             .is_ok_and(|meta| meta.ino() == own.ino() && meta.dev() == own.dev());
         if is_own {
-            remove_if_there(&lock)?;
+            private::remove(&lock)?;
         }
-        remove_if_there(scratch)
+        private::remove(scratch)
     }
 }
 
@@ -236,15 +235,6 @@ fn is_stale(lock: &Path) -> bool {
         .ok()
         .and_then(|time| SystemTime::now().duration_since(time).ok());
     age.is_some_and(|age| age > STALE)
-}
-
-fn remove_if_there(path: &Path) -> Result<(), FileError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).named("remove", path)
-        }
-        _ => Ok(()),
-    }
 }
 
 fn parse_hex(bytes: &[u8]) -> Option<ObjectId> {

@@ -5,11 +5,11 @@
 //! and dropping old versions does not affect new ones.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::fs::{Named, private};
+use crate::fs::private;
 use crate::git::{Kind, ObjectId, PackFile, RawEntry, hash_object};
 
 use super::layout::Store;
@@ -274,7 +274,7 @@ pub(super) fn remove_packs(
         }
         // The index is removed first: without it the pack is not used. The other files are git's.
         for extension in ["idx", "bitmap", "rev", "mtimes", "pack"] {
-            remove_if_there(&pack.path().with_extension(extension))?;
+            private::remove(&pack.path().with_extension(extension))?;
         }
     }
     private::sync_dir(&store.objects_dir().join("pack"))?;
@@ -285,21 +285,11 @@ pub(super) fn remove_packs(
 /// Removes git's optional commit graphs and multi-pack index, which may name removed objects.
 fn forget_summaries(store: &Store) -> Result<(), Error> {
     let objects = store.objects_dir();
-    remove_if_there(&objects.join("info/commit-graph"))?;
-    remove_if_there(&objects.join("pack/multi-pack-index"))?;
+    private::remove(&objects.join("info/commit-graph"))?;
+    private::remove(&objects.join("pack/multi-pack-index"))?;
     let graphs = objects.join("info/commit-graphs");
-    let Ok(entries) = std::fs::read_dir(&graphs) else { return Ok(()) };
-    for entry in entries {
-        remove_if_there(&entry.named("list", &graphs)?.path())?;
+    for path in private::list(&graphs).unwrap_or_default() {
+        private::remove(&path)?;
     }
     Ok(())
-}
-
-fn remove_if_there(path: &Path) -> Result<(), Error> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Ok(Err(error).named("remove", path)?)
-        }
-        _ => Ok(()),
-    }
 }

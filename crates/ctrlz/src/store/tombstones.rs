@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::fs::fill_random;
-use crate::fs::private::{self, Durable, read_small};
+use crate::fs::private::{self, Durable};
 use crate::git::{Kind, ObjectId, hash_object};
 
 use super::layout::Store;
@@ -26,8 +26,7 @@ pub(crate) struct Tombstones {
 impl Tombstones {
     /// Reads the tombstones of a store. A file that cannot be parsed counts as empty.
     pub(crate) fn load(store: &Store) -> Result<Tombstones, Error> {
-        let bytes = read_small(&store.tombstones_path(), 1 << 30)?.unwrap_or_default();
-        Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+        Ok(private::load_json(&store.tombstones_path(), 1 << 30)?.unwrap_or_default())
     }
 
     /// Adds contents, durably. The empty content is left out, because it reveals nothing.
@@ -45,8 +44,7 @@ impl Tombstones {
         let contents = contents.filter(|id| Some(*id) != empty);
         let hashes: Vec<ObjectId> = contents.filter_map(|id| self.hash(&id)).collect();
         self.contents.extend(hashes);
-        let bytes = serde_json::to_vec(&self).expect("plain data has a JSON form");
-        Ok(private::replace(&store.tombstones_path(), &bytes, Durable::Yes)?)
+        Ok(private::save_json(&store.tombstones_path(), &self, Durable::Yes)?)
     }
 
     /// Returns whether a content was purged.

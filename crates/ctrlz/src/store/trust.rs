@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, StoreError};
+use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Landmark, Named, random_name};
 use crate::path::PathText;
@@ -55,8 +55,8 @@ impl Trust {
         by_path_alone: bool,
     ) -> Result<bool, Error> {
         let Some(id) = read_id(git_dir)? else { return Ok(false) };
-        let Some(bytes) = read_small(&self.dir.join(&id), 1 << 16)? else { return Ok(false) };
-        let Ok(made) = serde_json::from_slice::<Made>(&bytes) else { return Ok(false) };
+        let made: Option<Made> = private::load_json(&self.dir.join(&id), 1 << 16)?;
+        let Some(made) = made else { return Ok(false) };
         let is_path = made.path == PathText::from_bytes(git_dir.as_os_str().as_bytes());
         Ok(match (made.landmark, Landmark::of(git_dir)) {
             (Some(made), Some(here)) => made.may_be(&here) && (is_path || !through_link),
@@ -71,9 +71,8 @@ impl Trust {
             path: PathText::from_bytes(git_dir.as_os_str().as_bytes()),
             landmark: Landmark::of(git_dir),
         };
-        let json = serde_json::to_vec(&made).expect("plain data has a JSON form");
         private::create_dirs(&self.dir)?;
-        private::replace(&self.dir.join(&id), &json, Durable::Yes)?;
+        private::save_json(&self.dir.join(&id), &made, Durable::Yes)?;
         Ok(private::replace(&id_path(git_dir), id.as_bytes(), Durable::Yes)?)
     }
 
@@ -186,18 +185,14 @@ pub(crate) fn check_data_dir(data_dir: &Path) -> Result<(), Error> {
         let is_foreign =
             |meta: &std::fs::Metadata| meta.is_symlink() && meta.uid() != me && meta.uid() != 0;
         if path.symlink_metadata().is_ok_and(|meta| is_foreign(&meta)) {
-            let (path, why) = (path.to_owned(), "it is a link that another user made");
-            return Err(Error::Store(StoreError::UntrustedStore { path, why }));
+            return Err(Error::untrusted(path, "it is a link that another user made"));
         }
     }
     for part in ["snapshot", "paths", "stores", "agents"] {
         let path = data_dir.join(part);
         let Ok(meta) = path.symlink_metadata() else { continue };
         if !meta.is_dir() || meta.uid() != me {
-            return Err(Error::Store(StoreError::UntrustedStore {
-                path,
-                why: "it is not a directory of this user's",
-            }));
+            return Err(Error::untrusted(path, "it is not a directory of this user's"));
         }
         if meta.mode() & 0o077 != 0 {
             let private = std::fs::Permissions::from_mode(0o700);

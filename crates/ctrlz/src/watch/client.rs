@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::now_millis;
 use crate::error::Error;
-use crate::fs::private::{self, Durable, read_small};
+use crate::fs::private::{self, Durable};
 use crate::path::PathText;
 use crate::store::{Lock, Sharing};
 
@@ -100,8 +100,7 @@ fn refusal_path(dir: &Path) -> PathBuf {
 }
 
 fn load_refusal(dir: &Path) -> Option<Refused> {
-    let json = read_small(&refusal_path(dir), 4096).ok()??;
-    serde_json::from_slice(&json).ok()
+    private::load_json(&refusal_path(dir), 4096).ok()?
 }
 
 /// Records that the work tree cannot be watched, or removes the record.
@@ -110,8 +109,7 @@ pub(super) fn record_refusal(dir: &Path, why: Option<Refusal>) -> Result<(), Err
     match why {
         Some(why) => {
             let record = Refused { why, at_millis: now_millis() };
-            let json = serde_json::to_vec(&record).expect("plain data has a JSON form");
-            private::replace(&path, &json, Durable::No)?;
+            private::save_json(&path, &record, Durable::No)?;
         }
         // Errors are ignored: usually there is no record.
         None => drop(std::fs::remove_file(&path)),

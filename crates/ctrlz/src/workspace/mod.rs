@@ -110,19 +110,19 @@ impl Workspace {
         if in_repository {
             // No option allows this: a repository's own directory is never changed.
             let why = "it lies inside a repository's own directory";
-            return Err(Error::Record(RecordError::DangerousRoot { path: root, why }));
+            return Err(Error::dangerous_root(root, why));
         }
         if !options.allow_dangerous_root {
             check_root(&root, options.home.as_deref())?;
             if root.starts_with(absolute(&options.data_dir)) {
                 let why = "it lies where snapshots are stored";
-                return Err(Error::Record(RecordError::DangerousRoot { path: root, why }));
+                return Err(Error::dangerous_root(root, why));
             }
             let holds_stores =
                 options.store.is_none() && absolute(&options.data_dir).starts_with(&root);
             if holds_stores {
                 let why = "it holds the directory where snapshots are stored";
-                return Err(Error::Record(RecordError::DangerousRoot { path: root, why }));
+                return Err(Error::dangerous_root(root, why));
             }
         }
         let repo = UserRepo::at(&root);

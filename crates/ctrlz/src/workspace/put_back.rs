@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::compare::Now;
-use crate::error::{Error, LookupError};
+use crate::error::Error;
 use crate::git::ObjectId;
 use crate::log::{Details, OperationKind, WorkTree, read_operation};
 use crate::path::TreePath;
@@ -94,7 +94,7 @@ impl Workspace {
                 Ok(Target { hash: *hash, meta, operation: None })
             }
             Point::Operation(id) | Point::OperationOf { id, .. } => {
-                let unknown = || Error::Lookup(LookupError::UnknownOperation { id: id.clone() });
+                let unknown = || Error::unknown_operation(id);
                 let (store, work_tree) = match point {
                     Point::OperationOf { log, .. } => {
                         let store = self.readable()?.ok_or_else(unknown)?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::compare::{
     Change, Entry, FileDiff, Status, changes, changes_by, file_diff, find, write_unified,
 };
-use crate::error::{Error, ExchangeError, LookupError};
+use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
 use crate::jobs::{in_order, run_jobs};
@@ -159,7 +159,7 @@ impl Workspace {
         store.snapshot(hash)?;
         match find(&store.objects, hash, path)? {
             Some(entry) if !entry.kind.is_tree() => store.objects.blob(&entry.id),
-            _ => Err(Error::Lookup(LookupError::NoSuchFile { id: *hash, path: path.clone() })),
+            _ => Err(Error::no_such_file(hash, path)),
         }
     }
 
@@ -201,7 +201,7 @@ impl Workspace {
         let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
         match store.refs.read(WorkTree::named(&store, log).ref_name())? {
             Some(head) => store.history(log, head).take(limit).collect(),
-            None => Err(Error::Exchange(ExchangeError::NoSuchLog { log: log.to_owned() })),
+            None => Err(Error::no_such_log(log)),
         }
     }
 }

@@ -294,17 +294,14 @@ const WRITING: [&str; 44] = [
 ];
 
 /// The only files that may contain such calls, and what they write.
-const WRITERS: [(&str, &str); 22] = [
+const WRITERS: [(&str, &str); 19] = [
     ("ctrlz/src/restore/", "the files of users: the only code that does"),
     ("ctrlz/src/store/", "the store"),
-    ("ctrlz/src/log/", "the part of the store that belongs to a work tree"),
     ("ctrlz/src/pack/", "packs of the store, and objects that it is given"),
     ("ctrlz/src/fs/dir.rs", "nothing itself; defines the calls on directory handles"),
     ("ctrlz/src/fs/private.rs", "the store's files, and exports under temporary names"),
     ("ctrlz/src/care/adoption.rs", "names of stores that are set aside, and notes in the store"),
     ("ctrlz/src/care/import.rs", "the directory that an import waits in, beside the store"),
-    ("ctrlz/src/care/rewrite.rs", "refs and notes of the store"),
-    ("ctrlz/src/outside/capture.rs", "captures, in the store"),
     ("ctrlz/src/session/fork.rs", "an empty directory that the user names, to restore into"),
     ("ctrlz/src/session/plans.rs", "remembered plans, in the store"),
     ("ctrlz/src/watch/", "the watcher's directory, in the store"),
