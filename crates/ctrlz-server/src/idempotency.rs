@@ -113,16 +113,63 @@ impl Entries {
         }
     }
 
+    /// Removes the oldest entries beyond the limits. A running request is kept, because it must not
+    /// run twice if it is sent again.
     fn forget_old(&mut self) {
-        while let Some(key) = self.order.front().cloned() {
-            let is_old = |entry: &Entry| entry.made.elapsed() > limits::REMEMBERED_TIME;
+        let is_old = |entry: &Entry| entry.made.elapsed() > limits::REMEMBERED_TIME;
+        let may_go = |entry: &Entry| entry.outcome.initialized() || is_old(entry);
+        while let Some((key, entry)) = self.order.iter().find_map(|key| {
+            self.by_key.get(key).filter(|entry| may_go(entry)).map(|entry| (key, entry))
+        }) {
             let goes = self.by_key.len() > limits::REMEMBERED
                 || self.bytes > limits::REMEMBERED_BYTES
-                || self.by_key.get(&key).is_none_or(is_old);
+                || is_old(entry);
             if !goes {
                 return;
             }
+            let key = key.clone();
             self.forget(&key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_request_is_never_forgotten() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let remembered = Arc::new(Remembered::default());
+            let runs = Arc::new(Mutex::new(0));
+            let (finish, finished) = tokio::sync::oneshot::channel::<()>();
+            let finished = Arc::new(tokio::sync::Mutex::new(finished));
+            let slow = || {
+                let (remembered, runs) = (Arc::clone(&remembered), Arc::clone(&runs));
+                let finished = Arc::clone(&finished);
+                tokio::spawn(async move {
+                    let call = async move {
+                        *runs.lock().unwrap() += 1;
+                        (&mut *finished.lock().await).await.ok();
+                        Ok("done".to_owned())
+                    };
+                    remembered.once("slow".into(), "body", call).await.map_err(drop)
+                })
+            };
+            let first = slow();
+            tokio::task::yield_now().await;
+            for number in 0..2 * limits::REMEMBERED {
+                let quick = async { Ok(String::new()) };
+                remembered.once(number.to_string(), "", quick).await.map_err(drop).unwrap();
+            }
+            let again = slow();
+            tokio::task::yield_now().await;
+            finish.send(()).unwrap();
+            let answers = [first.await.unwrap(), again.await.unwrap()];
+            assert_eq!(answers, [Ok("done".to_owned()), Ok("done".to_owned())]);
+            assert_eq!(*runs.lock().unwrap(), 1);
+            assert!(remembered.entries().by_key.len() <= limits::REMEMBERED);
+        });
     }
 }

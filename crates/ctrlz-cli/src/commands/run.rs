@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ctrlz::{ParentTurn, Skipped, StepBegun, StepEnded, StepInfo, StepStart, Uncaptured};
+use ctrlz::{
+    ParentTurn, Skipped, StepBegun, StepEnded, StepInfo, StepStart, Uncaptured, UnrecordedTurn,
+};
 use ctrlz_agents::reach_of_words;
 use ctrlz_api::Reach;
 
@@ -103,15 +105,24 @@ pub(super) struct Ran {
 
 /// Runs the command between the two snapshots of a step.
 pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Result<Ran, Failure> {
-    let begun = place.and_then(|place| begin(&place, args).map(|step| (place, step)));
+    let begun = place.map_err(|failure| (None, failure)).and_then(|place| {
+        let info = info_of(args);
+        match begin(&place, args, info.clone()) {
+            Ok(step) => Ok((place, step)),
+            Err(failure) => Err((Some((place, info)), failure)),
+        }
+    });
     let begun = match begun {
         Ok(begun) => Some(begun),
-        Err(failure) if args.anyway => {
+        Err((here, failure)) if args.anyway => {
             let why = render::message(&failure);
+            if let Some((place, info)) = here {
+                note_gap(&place, info, &failure);
+            }
             render::note(&format!("ctrlz: {why}; running the command without a way back"));
             None
         }
-        Err(failure) => {
+        Err((_, failure)) => {
             render::note("ctrlz: the command was not run, as it could not be undone (--anyway)");
             return Err(failure);
         }
@@ -144,8 +155,17 @@ pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Res
     }
 }
 
-fn begin(place: &Place, args: &StepArgs) -> Result<StepBegun, Failure> {
-    let info = StepInfo {
+/// Notes that the work of the command is not recorded if that is because a disk or quota is full.
+fn note_gap(place: &Place, info: StepInfo, failure: &Failure) {
+    let Failure::Engine(error) = failure else { return };
+    let Some(full) = error.full() else { return };
+    let StepInfo { session, message, who, .. } = info;
+    // Best effort: the user was told already.
+    place.workspace.note_gap(full, UnrecordedTurn { who, session, message }).ok();
+}
+
+fn info_of(args: &StepArgs) -> StepInfo {
+    StepInfo {
         session: args.session.clone(),
         message: Some(args.message.clone().unwrap_or_else(new_message)),
         part: args.part.clone(),
@@ -154,7 +174,10 @@ fn begin(place: &Place, args: &StepArgs) -> Result<StepBegun, Failure> {
         who: args.who.clone(),
         parent: args.parent.clone().map(|session| ParentTurn { session, message: None }),
         ..StepInfo::default()
-    };
+    }
+}
+
+fn begin(place: &Place, args: &StepArgs, info: StepInfo) -> Result<StepBegun, Failure> {
     let mut paths = place.paths(&args.paths)?;
     let words: Vec<String> =
         args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();

@@ -218,12 +218,12 @@ fn a_pull_that_brings_purged_content_back_is_refused_and_changes_nothing() {
     one.ok(&["purge", "d", "--yes"]);
     let store = PathBuf::from(one.json(&["status"])["store"].as_str().unwrap());
     let packs = || contents(&store.join("objects/pack")).len();
-    let before = (packs(), one.ok(&["sessions"]));
+    let before = (packs(), one.json(&["sessions"]));
     let refused = one.net(&["pull", &server.address()]);
     assert_eq!(refused.code, 6, "{refused:?}");
     assert!(refused.stderr.contains("d/key") && refused.stderr.contains("--allow-purged"));
     assert!(!refused.stderr.contains("SECRET"), "{}", refused.stderr);
-    assert_eq!((packs(), one.ok(&["sessions"])), before);
+    assert_eq!((packs(), one.json(&["sessions"])), before);
     // After both sides have purged and pushed, the pull succeeds.
     two.shell("rm -r d");
     two.ok(&["purge", "d", "--yes"]);
@@ -238,6 +238,30 @@ fn a_pull_that_brings_purged_content_back_is_refused_and_changes_nothing() {
     assert_eq!(one.net(&["pull", &server.address()]).code, 6);
     one.net_ok(&["pull", "--allow-purged", &server.address()]);
     assert!(one.ok(&["sessions"]).contains("third"));
+}
+
+#[test]
+fn pulling_a_log_again_after_a_purge_here_is_refused() {
+    let server = Server::start();
+    let (one, two) = (Bench::new(), Bench::new());
+    one.session("agent", "mkdir d; echo SECRET-92 > d/key");
+    one.net_ok(&["push", &server.address()]);
+    two.session("other", "echo 1 > f");
+    two.net_ok(&["pull", &server.address()]);
+    two.ok(&["purge", "d", "--yes"]);
+    let store = PathBuf::from(two.json(&["status"])["store"].as_str().unwrap());
+    let state = || (contents(&store.join("objects/pack")).len(), two.json(&["sessions"]));
+    let before = state();
+    let refused = two.net(&["pull", &server.address()]);
+    assert_eq!(refused.code, 6, "{refused:?}");
+    assert!(refused.stderr.contains("d/key") && refused.stderr.contains("--allow-purged"));
+    assert_eq!(state(), before);
+    // The log of this machine is on the server too until the next push.
+    one.shell("rm -r d");
+    one.ok(&["purge", "d", "--yes"]);
+    assert_eq!(one.net(&["pull", &server.address()]).code, 6);
+    one.net_ok(&["push", &server.address()]);
+    one.net_ok(&["pull", &server.address()]);
 }
 
 #[test]

@@ -102,6 +102,11 @@ fn a_failing_call_never_leaves_a_partial_restore() {
 }
 
 #[test]
+fn a_failing_call_never_leaves_a_foreign_log_beside_a_restored_database() {
+    check_failing_everywhere(&Scene::restore_of_database());
+}
+
+#[test]
 fn a_failing_flush_is_never_reported_as_success() {
     check_flushes_failing(&Scene::first_track());
     check_flushes_failing(&Scene::first_track().in_pieces());

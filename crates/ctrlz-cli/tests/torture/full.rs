@@ -349,6 +349,32 @@ fn a_turn_that_a_full_disk_left_unrecorded_is_reported_and_shown_as_a_gap() {
     assert!(none.stderr.contains("was not recorded"), "{none:?}");
 }
 
+#[test]
+fn a_command_that_ran_unrecorded_on_a_full_disk_is_shown_as_a_gap() {
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    let dir = fresh_dir();
+    let disk = Disk::new(Kind::Ext4, "8M", &dir.path().join("disk"));
+    let (work, data) = (dir.path().join("work"), disk.path().join("data"));
+    let lab = Lab::with(dir, work, data).on(vec![disk]);
+    lab.write("a", "user\n");
+    lab.ctrlz(&["run", "--", "sh", "-c", "echo one >> a"]).ok();
+    let filler = lab.fill_disk();
+    lab.write("c", "made before the command, so that it has something to record\n");
+    let words = ["--session", "s", "--who", "robot", "--", "sh", "-c", "echo two > b"];
+    let refused = lab.ctrlz(&[&["run"], &words[..]].concat());
+    assert!(refused.code() != Some(0) && !lab.work.join("b").exists(), "{refused:?}");
+    lab.ctrlz(&[&["run", "--anyway"], &words[..]].concat()).ok();
+    crate::lab::remove(&filler);
+    lab.track();
+    let log = lab.ctrlz(&["log"]).ok().stdout;
+    assert!(log.contains("not recorded: store disk full (robot"), "{log}");
+    assert!(!log.contains("outside"), "{log}");
+    let blame = lab.ctrlz(&["blame", "b"]).ok().stdout;
+    assert!(blame.contains("not recorded") && !blame.contains("you"), "{blame}");
+}
+
 /// If no file changed while the disk was full, there is no gap, and later edits are attributed to
 /// the user.
 #[test]

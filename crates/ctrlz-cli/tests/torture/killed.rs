@@ -231,6 +231,11 @@ fn a_killed_restore_is_all_or_nothing() {
 }
 
 #[test]
+fn a_killed_restore_of_a_database_leaves_no_foreign_log_beside_it() {
+    check_killed(&Scene::restore_of_database(), sized(3, 1));
+}
+
+#[test]
 fn a_killed_revert_is_all_or_nothing() {
     check_killed_everywhere(&Scene::revert());
 }

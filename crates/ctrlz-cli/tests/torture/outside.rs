@@ -68,6 +68,22 @@ fn assert_no_temporary_names(dir: &Path, when: &str) {
     assert!(left.is_empty(), "{when}: {left:?}");
 }
 
+/// Writes an SQLite database with a write-ahead log.
+fn write_database(dir: &Path) {
+    write(&dir.join("app.db"), [&b"SQLite format 3\0"[..], &noise(7, 9000)].concat());
+    write(&dir.join("app.db-wal"), [&[0x37, 0x7f, 0x06, 0x82][..], &noise(8, 4000)].concat());
+}
+
+/// Returns a command that names only the database and removes its log as well.
+fn change_database(at: &str) -> String {
+    format!("cd / && for log in {at}/app.db; do rm $log-wal; echo agent > $log; done")
+}
+
+/// Returns the part of a manifest that is a database and its log.
+fn database_in(manifest: &Manifest) -> (Manifest, Manifest) {
+    (part(manifest, "app.db"), part(manifest, "app.db-wal"))
+}
+
 /// Returns the part of a manifest at and below one path.
 fn part(manifest: &Manifest, name: &str) -> Manifest {
     let mut part = manifest.clone();
@@ -88,12 +104,13 @@ fn a_killed_undo_outside_leaves_each_path_old_or_new_and_can_be_rerun() {
         write(&dir.join(path), text);
     }
     std::os::unix::fs::symlink("a", dir.join("one/link")).unwrap();
+    write_database(&dir);
     let before = Manifest::of(&dir);
     let at = dir.to_str().unwrap();
     let script = format!(
         "rm -r {at}/one; echo agent > {at}/two/c; rm {at}/three; echo x > {at}/new; echo now > file"
     );
-    agent(&lab, "t1", &script);
+    agent(&lab, "t1", &format!("{script}; {}", change_database(at)));
     let after = Manifest::of(&dir);
     let places = [(&lab.data, "saved-data"), (&lab.work, "saved-work"), (&dir, "saved-dir")];
     for (place, name) in places {
@@ -122,6 +139,9 @@ fn a_killed_undo_outside_leaves_each_path_old_or_new_and_can_be_rerun() {
             let whole = [part(&before, name), part(&after, name)].contains(&found);
             assert!(whole, "{when}: {name} is {found:?}");
         }
+        let unit = database_in(&found);
+        let whole = [database_in(&before), database_in(&after)].contains(&unit);
+        assert!(whole, "{when}: a database and a log of different moments: {unit:?}");
         // Running the command again restores the remaining paths, and redo reverses all of it.
         if found != before {
             lab.ctrlz(&args).is(&[0], &format!("{when}, and again"));
@@ -140,6 +160,53 @@ fn a_killed_undo_outside_leaves_each_path_old_or_new_and_can_be_rerun() {
     }
 }
 
+/// A step names a database outside. Its beginning or end is killed at each call.
+#[test]
+fn a_killed_capture_outside_is_whole_or_absent() {
+    let mut row = Row::of(1, "kills at calls of captures outside");
+    if !has("strace") {
+        return;
+    }
+    let lab = Lab::new();
+    let dir = elsewhere(&lab);
+    lab.write("file", "then");
+    write_database(&dir);
+    let before = Manifest::of(&dir);
+    lab.track();
+    let places = [(&lab.data, "saved-data"), (&lab.work, "saved-work"), (&dir, "saved-dir")];
+    for (place, name) in places {
+        copy_tree(place, &lab.dir().join(name));
+    }
+    let reset = || {
+        for (place, name) in places {
+            empty(place);
+            copy_into(&lab.dir().join(name), place);
+        }
+    };
+    // The command itself makes none of the mutating calls.
+    let at = dir.to_str().unwrap();
+    let script = format!("for db in {at}/app.db; do : > $db; : > $db-wal; done; : > file");
+    let args = ["run", "--", "sh", "-c", &script];
+    let calls = calls(&lab, MUTATING, &args);
+    let after = Manifest::of(&dir);
+    assert!(calls.len() > 15 && after != before, "{calls:?}");
+    for (at, call) in calls.iter().enumerate().step_by(sized(4, 1)) {
+        reset();
+        let when = format!("a capture outside killed at {call:?}, its call {at}");
+        assert!(run_with(&lab, &Fault::kill(call), &args).is_killed(), "{when}");
+        let left = Manifest::of(&dir);
+        assert!([&before, &after].contains(&&left), "{when}: {left:?}");
+        lab.ctrlz(&["track"]).is(&[0], &format!("{when}, then track"));
+        lab.ctrlz(&["undo", "--outside", "--force", "--yes"]).is(&[0, 3, 4], &when);
+        let found = Manifest::of(&dir);
+        assert!([&before, &after].contains(&&found), "{when}: {found:?}");
+        assert!(left != after || found == before, "{when}: the capture before it is lost");
+        assert_no_temporary_names(&dir, &when);
+        lab.assert_no_leftovers(&when);
+        row.done();
+    }
+}
+
 #[test]
 fn undo_outside_leaves_paths_on_a_full_disk_unchanged() {
     let _row = Row::of(2, "full disks under undo --outside");
@@ -154,10 +221,12 @@ fn undo_outside_leaves_paths_on_a_full_disk_unchanged() {
         write(&dir.join(format!("large/{at}")), noise(at, 1 << 20));
     }
     write(&dir.join("large/edited"), "then");
+    write_database(&dir);
     lab.write("file", "then");
     let before = Manifest::of(&dir);
     let at = dir.to_str().unwrap();
-    agent(&lab, "t1", &format!("rm {at}/large/?; echo now > {at}/large/edited; echo now > file"));
+    let script = format!("rm {at}/large/?; echo now > {at}/large/edited; echo now > file");
+    agent(&lab, "t1", &format!("{script}; {}", change_database(at)));
     let after = Manifest::of(&dir);
     let filler = dir.join("filler");
     assert!(std::fs::write(&filler, noise(9, 8 << 20)).is_err());
@@ -207,6 +276,8 @@ fn undo_outside_never_follows_a_directory_swapped_for_a_symlink() {
     let at = dir.to_str().unwrap();
     agent(&lab, "t1", &format!("rm -r {at}/d; mkdir -p {at}/d/sub; echo x > {at}/d/made-since"));
     agent(&lab, "t2", &format!("rm {at}/d/made-since; echo y > {at}/d/x"));
+    write_database(&dir.join("d"));
+    agent(&lab, "t3", &change_database(&format!("{at}/d")));
     copy_tree(&dir.join("d"), &real);
     std::os::unix::fs::symlink(&victim, &other).unwrap();
     let before = Manifest::of(&victim);

@@ -128,7 +128,7 @@ fn gix() -> Option<String> {
 fn gix_tears_files_under_the_kills_that_we_survive() {
     let mut row = Row::of_peer("gitoxide", 1, "kills in checkout leave a torn file");
     let Some(gix) = gix().filter(|_| has("strace") && has("git")) else { return };
-    let mut torn = 0;
+    let (mut torn, mut killed) = (0, 0);
     for call in ["openat", "write", "close"] {
         for number in 1..400 {
             let dir = fresh_dir();
@@ -140,10 +140,12 @@ fn gix_tears_files_under_the_kills_that_we_survive() {
             }
             let found = std::fs::read(dir.path().join("file")).unwrap_or_default();
             torn += u64::from(!versions.contains(&found));
+            killed += 1;
             row.done();
         }
     }
     row.violated(torn);
+    assert!(killed > 0 && torn > 0, "{killed} kills left {torn} torn files");
 }
 
 #[test]

@@ -46,8 +46,18 @@ fn a_restore_killed_at_a_rename_during_rollback_is_all_or_nothing() {
     }
     let scene = Scene::restore();
     scene.reset();
-    // Permissions are changed last, so all exchanges are done when this fails.
+    // Permissions are changed last, so all exchanges are done when the last of these calls fails
+    // for which the restore rolls back.
     let modes = crate::strace::calls(&scene.lab, "fchmod", &scene.args()).len();
+    let fails = |at: &usize| {
+        scene.reset();
+        let fault = Fault::at("fchmod", "error=EIO", *at);
+        let ended = run(&mut scene.lab.wrapped(&injecting(&[fault]), &scene.args()));
+        ended.code() != Some(0) && scene.lab.manifest() == scene.before
+    };
+    let modes = (1..=modes).rev().find(fails).expect("a failing change of permissions is ignored");
+    scene.reset();
+    let forth = crate::strace::calls(&scene.lab, "renameat2", &scene.args()).len();
     for at in 1..200 {
         scene.reset();
         let when = format!("killed at rename {at}, the last change of permissions fails");
@@ -56,6 +66,9 @@ fn a_restore_killed_at_a_rename_during_rollback_is_all_or_nothing() {
         let ended = run(&mut scene.lab.wrapped(&injecting(&faults), &scene.args()));
         scene.assert_atomic(&when);
         if !ended.is_killed() {
+            assert!(ended.code() != Some(0), "{ended:?}");
+            assert!(at > forth + 1, "none of {forth} renames was reversed: {at}, {ended:?}");
+            scene.lab.manifest().assert_is(&scene.before, "rolled back without a kill");
             return;
         }
         scene.lab.ctrlz(&["track"]).is(&[0], &when);
@@ -112,6 +125,7 @@ fn check_saved_before_rollback(save: fn(&Lab, &str)) {
     lab.write("b", "b saved by the user");
     let ended = ended(restore);
     assert!(ended.code() != Some(0), "{ended:?}");
+    assert_eq!(std::fs::read(lab.work.join("a")).unwrap(), b"a saved by the user");
     lab.track();
     assert_not_lost(&lab, b"b saved by the user", "rolled back");
     assert_not_lost(&lab, b"a saved by the user", "rolled back");

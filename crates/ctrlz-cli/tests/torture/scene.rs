@@ -1,7 +1,7 @@
 //! A scene: recorded states of a work tree, and a command into which faults are injected.
 
 use crate::checker::{self, Holds as _};
-use crate::lab::{Ended, Lab, command, copy_into, copy_tree, empty, remove, run};
+use crate::lab::{Ended, Lab, command, copy_into, copy_tree, empty, noise, remove, run};
 use crate::manifest::Manifest;
 
 /// A work tree with a history that can be set up repeatedly.
@@ -46,6 +46,23 @@ impl Scene {
         second_state(&lab);
         let second = (record(&lab), lab.manifest());
         let args = ["restore", "--exact", "--yes", &first.0.clone()].map(str::to_owned);
+        let after = first.1.clone();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        Scene { after, ..Scene::of(lab, &args, vec![first, second]) }
+    }
+
+    /// A restore of a database that removes the write-ahead log which was created since.
+    pub(crate) fn restore_of_database() -> Scene {
+        let lab = Lab::new();
+        let database = |seed| [&b"SQLite format 3\0"[..], &noise(seed, 9000)].concat();
+        lab.write("app.db", database(1));
+        lab.write("other", "then");
+        let first = (lab.track(), lab.manifest());
+        lab.write("app.db", database(2));
+        lab.write("app.db-wal", [&[0x37, 0x7f, 0x06, 0x82][..], &noise(3, 4000)].concat());
+        lab.write("other", "now");
+        let second = (lab.track(), lab.manifest());
+        let args = ["restore", "--yes", &first.0.clone()].map(str::to_owned);
         let after = first.1.clone();
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         Scene { after, ..Scene::of(lab, &args, vec![first, second]) }

@@ -531,6 +531,6 @@ pub(super) fn publish(
 }
 
 /// Returns whether any log has operations that are new here.
-pub(super) fn has_news(checked: &[Checked]) -> bool {
+fn has_news(checked: &[Checked]) -> bool {
     checked.iter().any(|checked| matches!(checked.fate, Fate::News(_)))
 }

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::error::Error;
-use crate::error::QuotaUse;
+use crate::error::{Error, QuotaUse, StoreError};
 use crate::fs::disk_use;
 use crate::git::ObjectId;
 use crate::log::{Operation, read_operation};
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
-use crate::store::{Lock, Sharing, Store};
+use crate::store::{Live, Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
@@ -73,7 +72,8 @@ impl Workspace {
             progress.check()?;
             tally.operation(operation)?;
         }
-        let used: u64 = tally.days.values().sum();
+        let kept = tally.kept_by_refs(progress)?;
+        let used: u64 = tally.days.values().sum::<u64>() + kept;
         let mut consumers: Vec<Consumer> = Vec::new();
         for (path, (bytes, versions)) in tally.paths {
             consumers.push(Consumer { path: TreePath::parse(&path)?, bytes, versions });
@@ -132,6 +132,21 @@ impl<'a> Tally<'a> {
         let bytes = self.sizes.get(&id).copied().unwrap_or(0);
         *self.days.entry(day).or_default() += bytes;
         Some(bytes)
+    }
+
+    /// Returns the size of the objects that refs keep although no operation in a log needs them:
+    /// captures outside of the work tree, and checkpoints whose segment expired.
+    fn kept_by_refs(&self, progress: &Progress) -> Result<u64, Error> {
+        let refs = self.store.refs.all()?.into_iter();
+        let other: HashMap<_, _> = refs.filter(|(_, id)| !self.seen.contains(id)).collect();
+        let mut live = Live::default();
+        match self.store.mark(&other, &mut live, progress) {
+            // What a damaged object hides counts as unused.
+            Ok(()) | Err(Error::Store(StoreError::Damaged { .. })) => (),
+            Err(error) => return Err(error),
+        }
+        let is_kept = |id: &ObjectId| live.contains(id) && !self.seen.contains(id);
+        Ok(self.sizes.iter().filter(|(id, _)| is_kept(id)).map(|(_, bytes)| bytes).sum())
     }
 
     fn operation(&mut self, operation: &Operation) -> Result<(), Error> {

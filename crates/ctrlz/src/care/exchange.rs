@@ -13,8 +13,7 @@ use crate::store::{Incoming, Lock, Sharing, Store};
 use crate::workspace::{Point, Workspace};
 
 use super::arrival::{
-    Fate, From, OnPurged, PRIVATE, SHARED, adopt, arrivals, check_all, has_news, known_commits,
-    publish,
+    Fate, From, OnPurged, PRIVATE, SHARED, adopt, arrivals, check_all, known_commits, publish,
 };
 use super::import::note_from;
 
@@ -220,7 +219,8 @@ impl Workspace {
         let bad =
             |why: String| Error::Exchange(ExchangeError::BadImport { path: from.into(), why });
         let (checked, checker) = check_all(store, &objects, arrivals, progress)?.map_err(bad)?;
-        if on_purged == OnPurged::Refuse && has_news(&checked) {
+        // A purge rewrites the log, which then diverges from the one on the server.
+        if on_purged == OnPurged::Refuse && checked.iter().any(|found| found.fate != Fate::Known) {
             checker.refuse_purged(Path::new(from))?;
         }
         publish(store, incoming, &checked)?;

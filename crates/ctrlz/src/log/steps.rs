@@ -41,10 +41,12 @@ pub(crate) struct OpenStep {
     /// Time at which the step began, in milliseconds since 1970.
     #[serde(default)]
     pub(crate) began_millis: u64,
-    /// Start time of the process that recorded the beginning, in clock ticks since boot. Comparable
-    /// with [`ProcessId::started()`].
+    /// Time at which the step began, in clock ticks since boot, like the start times of processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) began_ticks: Option<u64>,
+    /// Whether the owner recorded the beginning itself, as `ctrlz run` does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) recorded_by_owner: bool,
     /// Last time its agent was known to be active, in milliseconds since 1970.
     #[serde(default)]
     pub(crate) last_sign_millis: u64,
@@ -137,11 +139,6 @@ impl ProcessId {
         Some(text.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Returns its start time in clock ticks since boot.
-    pub(crate) fn started(self) -> u64 {
-        self.started
-    }
-
     fn is_alive(self) -> bool {
         ProcessId::of(self.number) == Some(self)
     }
@@ -156,11 +153,6 @@ impl OpenStep {
     /// Returns whether this process, which knows the state of its own steps, owns the step.
     pub(crate) fn is_owner(&self, process: u32) -> bool {
         self.owner.is_some_and(|owner| owner.number == process)
-    }
-
-    /// Returns whether the owner recorded the beginning itself, as `ctrlz run` does.
-    pub(crate) fn is_recorded_by_owner(&self) -> bool {
-        self.owner.is_some_and(|owner| Some(owner.started) == self.began_ticks)
     }
 
     /// Returns the agent and the process that work on the step, as far as they are known.

@@ -20,7 +20,7 @@ use crate::pack::PackWriter;
 use crate::path::is_within;
 use crate::record::HashOnly;
 use crate::restore::{HEAD_BYTES, database_of, is_sqlite, is_sqlite_log};
-use crate::scan::SIDECARS;
+use crate::scan::parts_of;
 use crate::store::{Store, write_tree};
 
 use super::state::{Budget, Inside, Reader, Same, Seen, State, Storing, Thing, compare};
@@ -101,8 +101,7 @@ impl Root {
 
 /// Returns the names that a root consists of.
 pub(super) fn names_of(name: &[u8], database: bool) -> Vec<Vec<u8>> {
-    let sidecars = SIDECARS.iter().filter(|_| database).map(|end| [name, end].concat());
-    std::iter::once(name.to_vec()).chain(sidecars).collect()
+    parts_of(name).take(if database { usize::MAX } else { 1 }).collect()
 }
 
 /// Returns the absolute path of `path` in the absolute directory `dir`.

@@ -278,8 +278,9 @@ fn root_of(planned: &PlannedRoot) -> Root {
 
 /// Returns whether a journal changes nothing but the captured path and what is below it.
 fn covers(root: &Root, journal: &Journal) -> bool {
-    let is_below = |path: TreePath| root.name == b"." || is_within(path.as_bytes(), &root.name);
-    !root.repository && journal.paths().into_iter().all(is_below)
+    let names = root.names();
+    let is_part = |path: TreePath| names.iter().any(|name| is_within(path.as_bytes(), name));
+    !root.repository && (root.name == b"." || journal.paths().into_iter().all(is_part))
 }
 
 /// Returns the capture key and the root index that a journal belongs to.

@@ -15,7 +15,7 @@ use crate::pack::PackWriter;
 use crate::path::{PathText, join, split};
 use crate::scan::{
     Content, EntryStat, Keep, LargeProblem, ListedDir, ListedEntry, Listing, ReadOutcome,
-    SkipReason, TreeState, read_entry,
+    SkipReason, TreeState, parts_of, read_entry, settle_databases, with_sidecars,
 };
 use crate::store::Store;
 
@@ -253,6 +253,9 @@ impl Reader<'_> {
         for name in names {
             reading.entry(self, &root, b"", name)?;
         }
+        // The names are those of a database and its sidecar files, or a single one.
+        let database = names.first().filter(|_| names.len() > 1);
+        reading.settle(self, &root, b"", database.as_slice())?;
         // Breadth first, so that a limit cuts off the deepest directories.
         while let Some(path) = reading.waiting.pop_front() {
             reading.directory(self, &root, &path)?;
@@ -309,8 +312,40 @@ impl Reading<'_> {
         }
         names.sort_unstable();
         self.dirs.insert(path.to_vec(), (EntryStat::from(&stat), Vec::new()));
-        for name in names {
-            self.entry(reader, &dir, path, &name)?;
+        for name in &names {
+            self.entry(reader, &dir, path, name)?;
+        }
+        let databases = with_sidecars(names.iter().map(Vec::as_slice));
+        self.settle(reader, &dir, path, &databases)
+    }
+
+    /// Replaces the states of databases and their sidecar files by those of one moment.
+    fn settle(
+        &mut self,
+        reader: &Reader<'_>,
+        dir: &Dir,
+        parent: &[u8],
+        databases: &[impl AsRef<[u8]>],
+    ) -> Result<(), Error> {
+        let Some((_, entries)) = self.dirs.get_mut(parent) else { return Ok(()) };
+        settle_databases(dir, databases, entries, reader.keep)?;
+        for name in databases.iter().flat_map(|main| parts_of(main.as_ref())) {
+            let path = join(parent, &name);
+            let things = &mut self.seen.state.0;
+            let Some(Thing::File { .. }) = things.get(&path) else { continue };
+            let thing = match entries.iter().find(|entry| *entry.name == *name) {
+                None => None,
+                Some(ListedEntry { content: Content::Known(id), stat, racy, .. }) => {
+                    Some(file(stat, *id, self.trusted && !racy))
+                }
+                Some(_) => {
+                    Some(Thing::LeftOut { why: SkipReason::Unstable.describe(), stamp: None })
+                }
+            };
+            match thing {
+                Some(thing) => drop(things.insert(path, thing)),
+                None => drop(things.remove(&path)),
+            }
         }
         Ok(())
     }
@@ -398,10 +433,7 @@ impl Reading<'_> {
             ReadOutcome::Read { stat, id, racy } => {
                 let thing = match stat.kind {
                     FileKind::Symlink => Thing::Link(id),
-                    _ => {
-                        let stamp = (self.trusted && !racy).then(|| Stamp::from(&stat));
-                        Thing::File { mode: stat.mode & MODE_BITS, id, stamp }
-                    }
+                    _ => file(&stat, id, self.trusted && !racy),
                 };
                 Some((thing, stat, Content::Known(id), racy))
             }
@@ -430,6 +462,11 @@ impl Reading<'_> {
 
 type Found = (Thing, EntryStat, Content, bool);
 
+/// Returns the state of a file. `is_proven` says whether its metadata proves its content.
+fn file(stat: &EntryStat, id: ObjectId, is_proven: bool) -> Thing {
+    Thing::File { mode: stat.mode & MODE_BITS, id, stamp: is_proven.then(|| Stamp::from(stat)) }
+}
+
 fn left_out(stat: &Stat, why: String) -> Found {
     let now = EntryStat::from(stat);
     let content = Content::Skipped(SkipReason::Unreadable { error: why.clone() });
@@ -453,6 +490,10 @@ impl Keep for Storing<'_> {
         source: &mut dyn Read,
     ) -> Result<Result<ObjectId, LargeProblem>, Error> {
         self.pack.add_large(bytes, source, |id| self.store.objects.holds(id))
+    }
+
+    fn clone_of(&self, file: &std::fs::File) -> Option<std::fs::File> {
+        crate::fs::private::clone_into(&self.store.objects_dir(), file)
     }
 
     fn has(&self, id: &ObjectId) -> bool {

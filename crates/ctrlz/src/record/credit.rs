@@ -72,7 +72,7 @@ fn is_interrupted(step: &OpenStep, cause: &Cause) -> bool {
     }
     // Hooks are processes of the client too, and so is the shell in which a user runs an undo.
     // `ctrlz run` starts nothing but the tool, so that an undo below it runs in the tool.
-    let is_in_tool = cause.undoing && step.is_recorded_by_owner();
+    let is_in_tool = cause.undoing && step.recorded_by_owner;
     let apart = if is_in_tool { vec![own] } else { ProcessId::ancestors(own) };
     !step.tool_is_running(&apart)
 }

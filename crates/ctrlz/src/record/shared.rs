@@ -29,6 +29,12 @@ impl Moment {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         Moment(i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec))
     }
+
+    /// Returns the time in clock ticks since boot, the unit of the start times of processes.
+    pub(crate) fn ticks(self) -> u64 {
+        // `USER_HZ` is 100 on every architecture that Rust's standard library supports.
+        u64::try_from(self.0 / (1_000_000_000 / 100)).unwrap_or_default()
+    }
 }
 
 /// The note of a finished scan.

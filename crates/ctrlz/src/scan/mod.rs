@@ -33,7 +33,10 @@ pub(crate) use differ::differences;
 pub(crate) use dirty::Dirty;
 pub(crate) use filters::filter_patterns;
 pub(crate) use foreign::{is_store, is_store_at, store_around};
-pub(crate) use read::{Outcome as ReadOutcome, SIDECARS, read_entry, read_listing};
+pub(crate) use read::{
+    Outcome as ReadOutcome, SIDECARS, parts_of, read_entry, read_listing, settle_databases,
+    with_sidecars,
+};
 pub(crate) use verify::{Proof, verify};
 pub(crate) use walk::{list, list_from, rule_text, rule_text_in, rules_above};
 

@@ -57,8 +57,13 @@ pub(crate) fn read_listing(
         listing.vanished.extend(gone.map(|entry| join(&dir.path, &entry.name)));
         dir.entries.retain(|entry| entry.content != Content::ToRead);
     }
-    for at in with_databases {
-        settle_databases(root, &mut listing.dirs[at], keep, &mut listing.skipped)?;
+    for (at, mains) in with_databases {
+        let listed = &mut listing.dirs[at];
+        let Ok(dir) = root.open_below(&listed.path) else { continue };
+        for name in settle_databases(&dir, &mains, &mut listed.entries, keep)? {
+            let path = join(&listed.path, &name);
+            listing.skipped.push(Skipped { path, reason: SkipReason::Unstable });
+        }
     }
     forget_captured_rules(listing);
     listing.skipped.extend(skipped.into_iter().flatten());
@@ -69,73 +74,95 @@ pub(crate) fn read_listing(
 /// Suffixes of files that belong to a database beside them.
 pub(crate) const SIDECARS: [&[u8]; 2] = [b"-wal", b"-journal"];
 
-/// Returns the positions of directories that contain a database of which a part has to be read.
-fn dirs_with_databases(listing: &Listing) -> Vec<usize> {
-    let is_part = |dir: &ListedDir, entry: &ListedEntry| {
-        let has = |name: &[u8]| dir.entries.iter().any(|other| *other.name == *name);
-        SIDECARS.iter().any(|end| match entry.name.strip_suffix(*end) {
-            Some(main) => has(main),
-            None => has(&[&entry.name, *end].concat()),
-        })
-    };
-    let has_sidecar = |dir: &ListedDir| {
-        dir.entries.iter().any(|entry| SIDECARS.iter().any(|end| entry.name.ends_with(end)))
-    };
-    let to_read = |dir: &ListedDir| {
-        let mut read = dir.entries.iter().filter(|entry| entry.content == Content::ToRead);
-        has_sidecar(dir) && read.any(|entry| is_part(dir, entry))
-    };
-    (0..listing.dirs.len()).filter(|at| to_read(&listing.dirs[*at])).collect()
+/// Returns the names of files that have a sidecar beside them.
+pub(crate) fn with_sidecars<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Vec<Vec<u8>> {
+    let all = names.clone();
+    let main = |name: &'a [u8]| SIDECARS.iter().find_map(|end| name.strip_suffix(*end));
+    let mut mains: Vec<Vec<u8>> = names
+        .filter_map(main)
+        .filter(|main| all.clone().any(|name| name == *main))
+        .map(<[u8]>::to_vec)
+        .collect();
+    mains.dedup();
+    mains
 }
 
-/// Reads a database and its sidecar files again until none of them changed while the others were
-/// read. If that fails, they are skipped: parts from different moments would be a corrupt database.
-fn settle_databases(
-    root: &Dir,
-    listed: &mut ListedDir,
+/// Returns the positions of directories with databases of which a part has to be read, and the
+/// names of these databases.
+fn dirs_with_databases(listing: &Listing) -> Vec<(usize, Vec<Vec<u8>>)> {
+    let is_read = |dir: &ListedDir, name: &[u8]| {
+        dir.entries.iter().any(|entry| *entry.name == *name && entry.content == Content::ToRead)
+    };
+    let databases = |dir: &ListedDir| {
+        let mut mains = with_sidecars(dir.entries.iter().map(|entry| &*entry.name));
+        mains.retain(|main| parts_of(main).any(|part| is_read(dir, &part)));
+        mains
+    };
+    let all = listing.dirs.iter().map(databases).enumerate();
+    all.filter(|(_, mains)| !mains.is_empty()).collect()
+}
+
+/// Returns the names of a database and of its sidecar files.
+pub(crate) fn parts_of(main: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let sidecars = SIDECARS.iter().map(move |end| [main, *end].concat());
+    std::iter::once(main.to_vec()).chain(sidecars)
+}
+
+/// Reads the databases `mains` and their sidecar files again until none of them changed, appeared
+/// or disappeared while the others were read. If that fails, they are skipped: parts from different
+/// moments would be a corrupt database. Returns the names of the skipped files.
+pub(crate) fn settle_databases(
+    dir: &Dir,
+    mains: &[impl AsRef<[u8]>],
+    entries: &mut Vec<ListedEntry>,
     keep: &dyn Keep,
-    skipped: &mut Vec<Skipped>,
-) -> Result<(), Error> {
-    let Ok(dir) = root.open_below(&listed.path) else { return Ok(()) };
+) -> Result<Vec<Vec<u8>>, Error> {
+    let mut skipped = Vec::new();
     let place = |entries: &[ListedEntry], name: &[u8]| {
         let at = entries.iter().position(|entry| *entry.name == *name)?;
         matches!(entries[at].content, Content::Known(_)).then_some(at)
     };
-    let mains: Vec<Vec<u8>> = listed.entries.iter().map(|entry| entry.name.to_vec()).collect();
-    for main in mains {
-        let sidecars = SIDECARS.iter().map(|end| [main.as_slice(), *end].concat());
-        let names = std::iter::once(main.clone()).chain(sidecars);
-        let parts: Vec<usize> = names.filter_map(|name| place(&listed.entries, &name)).collect();
-        if parts.len() < 2 || place(&listed.entries, &main).is_none() {
+    for main in mains.iter().map(AsRef::as_ref) {
+        if place(entries, main).is_none() {
             continue;
         }
-        let is_same = |entry: &ListedEntry| {
-            let now = dir.stat(&entry.name).ok().flatten();
-            now.is_some_and(|now| EntryStat::from(&now) == entry.stat)
+        let is_same = |entries: &[ListedEntry], name: &[u8]| match dir.stat(name) {
+            Ok(now) => {
+                let entry = entries.iter().find(|entry| *entry.name == *name);
+                // A part without known content is a directory or was skipped for another reason.
+                let is_known = |entry: &ListedEntry| matches!(entry.content, Content::Known(_));
+                entry.is_some_and(|entry| !is_known(entry))
+                    || now.map(|now| EntryStat::from(&now)) == entry.map(|entry| entry.stat)
+            }
+            Err(_) => false,
         };
-        let mut settled = parts.iter().all(|at| is_same(&listed.entries[*at]));
+        let settled = |entries: &[ListedEntry]| parts_of(main).all(|part| is_same(entries, &part));
         for _ in 1..TRIES {
-            if settled {
+            if settled(entries) {
                 break;
             }
-            for at in &parts {
-                let entry = &mut listed.entries[*at];
-                if let Outcome::Read { stat, id, racy } =
-                    read_entry(&dir, &entry.name, entry.stat.kind, keep)?
-                {
-                    (entry.stat, entry.content, entry.racy) = (stat, Content::Known(id), racy);
+            for name in parts_of(main) {
+                let Some(at) = place(entries, &name) else { continue };
+                let entry = &mut entries[at];
+                match read_entry(dir, &entry.name, entry.stat.kind, keep)? {
+                    Outcome::Read { stat, id, racy } => {
+                        (entry.stat, entry.content, entry.racy) = (stat, Content::Known(id), racy);
+                    }
+                    Outcome::Gone => drop(entries.remove(at)),
+                    Outcome::Skip(_) => (),
                 }
             }
-            settled = parts.iter().all(|at| is_same(&listed.entries[*at]));
         }
-        for at in parts.into_iter().filter(|_| !settled) {
-            let entry = &mut listed.entries[at];
-            entry.content = Content::Skipped(SkipReason::Unstable);
-            let path = join(&listed.path, &entry.name);
-            skipped.push(Skipped { path, reason: SkipReason::Unstable });
+        if settled(entries) {
+            continue;
+        }
+        for name in parts_of(main) {
+            let Some(at) = place(entries, &name) else { continue };
+            entries[at].content = Content::Skipped(SkipReason::Unstable);
+            skipped.push(name);
         }
     }
-    Ok(())
+    Ok(skipped)
 }
 
 /// Keeps only the rule texts that no file of the snapshot contains.

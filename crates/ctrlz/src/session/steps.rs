@@ -14,7 +14,9 @@ use crate::log::{
 };
 use crate::pack::PackWriter;
 use crate::path::TreePath;
-use crate::record::{Cause, Ending, FileEdit, NamedLimit, Recorded, Snapshot, TrackOptions};
+use crate::record::{
+    Cause, Ending, FileEdit, Moment, NamedLimit, Recorded, Snapshot, TrackOptions,
+};
 use crate::scan::{Progress, Skipped};
 use crate::workspace::Workspace;
 
@@ -106,9 +108,12 @@ impl Workspace {
     /// Idempotent: beginning an open step again takes no snapshot. Steps that the session left open
     /// in an earlier turn are closed and marked as inferred, unless their owner process is alive.
     pub fn begin_step(&self, start: StepStart, progress: &Progress) -> Result<StepBegun, Error> {
+        // The tool can start while a client no longer waits for this call.
+        let began = Moment::now();
         self.context().check_enabled()?;
         check_lengths(&start.info)?;
         let hold = self.begin()?;
+        let recorded_by_owner = start.owner == Some(std::process::id());
         let StepStart { mut info, mut paths, only_named, starts_agent, owner, tools_of, .. } =
             start;
         // The kernel rejects longer paths, so the tool cannot change them.
@@ -173,7 +178,8 @@ impl Workspace {
             only_named,
             starts_agent,
             began_millis: Time::now().millis(),
-            began_ticks: ProcessId::of(std::process::id()).map(ProcessId::started),
+            began_ticks: Some(began.ticks()),
+            recorded_by_owner,
             last_sign_millis: Time::now().millis(),
             max_named_bytes: named_limit.bytes,
             uncaptured,

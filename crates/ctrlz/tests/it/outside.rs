@@ -1,6 +1,6 @@
 //! Paths outside the work tree: captured before a step, restored completely or not at all.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use ctrlz::{
@@ -587,4 +587,63 @@ fn captures_and_journals_that_another_program_wrote_are_ignored() {
         assert_eq!(mode, 0o644, "{forged}");
         assert!(!log.join("outside/p.0.journal").exists());
     }
+}
+
+/// Both parts of a database change while the capture reads the second one.
+#[test]
+fn a_database_outside_that_changes_meanwhile_is_captured_at_one_moment() {
+    use rustix::fs::inotify;
+    let scene = scene();
+    // Each part has its version at this offset. The log is so large that it is read in chunks.
+    const VERSIONS: [(&str, u64); 2] = [("d/app.db", 16), ("d/app.db-wal", 4)];
+    let main = [&b"SQLite format 3\0\0"[..], &noise(1, 9000)].concat();
+    let log = [&[0x37, 0x7f, 0x06, 0x82, 0][..], &noise(2, 12 << 20)].concat();
+    for (round, named) in ["d/app.db", "d"].into_iter().enumerate() {
+        scene.write("d/app.db", &main);
+        scene.write("d/app.db-wal", &log);
+        let queue = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        let opened = inotify::WatchFlags::OPEN;
+        inotify::add_watch(&queue, scene.at("d/app.db-wal"), opened).unwrap();
+        let id = format!("{round}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                rustix::io::read(&queue, &mut [0; 4096]).unwrap();
+                for (path, at) in VERSIONS {
+                    let file = std::fs::File::options().write(true).open(scene.at(path)).unwrap();
+                    file.write_all_at(&[1], at).unwrap();
+                }
+            });
+            scene.workspace().begin_step(scene.start(&id, &[named]), &Progress::default()).unwrap();
+        });
+        scene.remove("d/app.db");
+        scene.remove("d/app.db-wal");
+        scene.workspace().end_step(&id, &Progress::default()).unwrap();
+        let report = scene.undo(&asked());
+        assert!(report.is_complete(), "{report:?}");
+        let version = |(path, at)| std::fs::read(scene.at(path)).unwrap()[at as usize];
+        let versions = VERSIONS.map(version);
+        assert_eq!(versions, [1, 1], "{named}");
+    }
+}
+
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(next).flatten().take(bytes).collect()
+}
+
+#[test]
+fn disk_use_counts_captures_as_used() {
+    let scene = scene();
+    scene.workspace().track(&Default::default(), &Progress::default()).unwrap();
+    let unused = || scene.workspace().disk_use(0, &Progress::default()).unwrap().unused_bytes;
+    let before = unused();
+    scene.write("big", noise(1, 500_000));
+    scene.step("1", &["big"], || scene.remove("big"));
+    assert!(unused() < before + 100_000, "{} and {before}", unused());
 }

@@ -281,17 +281,20 @@ fn no_control_character_from_files_reaches_a_terminal() {
             "sh",
             "-c",
             "echo x >> plain",
-        ]);
+        ])
+        .ok();
+        let last = lab.track();
         for args in [
             &["diff", &first][..],
             &["log"],
-            &["ls"],
+            &["ls", &last],
             &["log", "--files"],
             &["undo", "--dry-run"],
             &["diff", "--full", "--json", &first],
         ] {
             let when = format!("case {case}: {args:?}");
             let shown = on_a_terminal(&lab, args);
+            assert!(shown.contains('a'), "{when}: nothing was shown");
             for spoof in &spoofs {
                 // The terminal ends lines with a carriage return, and `ctrlz` itself prints
                 // colours.
@@ -317,6 +320,6 @@ fn on_a_terminal(lab: &Lab, args: &[&str]) -> String {
     let mut command = crate::lab::command("script");
     command.args(["-q", "-e", "-c", &words.join(" "), log.to_str().unwrap()]);
     command.env("CTRLZ_PAGER", "cat").env("PAGER", "cat").env("TERM", "xterm");
-    let ended = run(command.current_dir(&lab.work));
-    ended.stdout
+    // `-e` returns the exit code of the command.
+    run(command.current_dir(&lab.work)).ok().stdout
 }
