@@ -130,7 +130,10 @@ impl Workspace {
         let mut shared = path.ancestors().filter(|dir| root.starts_with(dir));
         let mut came_together =
             || shared.next().is_some_and(|dir| dir != path && check_root(dir, home).is_ok());
-        is_in_project(path, root, home) || (self.options().store.is_some() && came_together())
+        // Without a data directory beside the store, its own files are all that is recorded.
+        let is_named =
+            self.options().store.is_some() && !absolute(&self.options().data_dir).starts_with(path);
+        is_in_project(path, root, home) || (is_named && came_together())
     }
 
     /// Returns whether a directory above `path` is a symlink. Only those inside a project are left,
