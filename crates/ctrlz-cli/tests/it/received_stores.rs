@@ -358,21 +358,35 @@ fn an_own_store_with_a_file_of_the_wrong_kind_is_set_aside_and_imported() {
             std::fs::write(path.join("x"), "x").unwrap();
         });
     }
-    for (part, is_file) in [("", true), ("log", false), ("session", true)] {
-        set_aside_once(part, "of its refs", |_, store| {
-            let id = log_dir(store).file_name().unwrap().to_owned();
-            let path = store.join("refs/ctrlz").join(id).join(part);
-            std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path)).ok();
-            let path = path.components().collect::<PathBuf>();
-            match is_file {
-                true => std::fs::write(path, "x").unwrap(),
-                false => std::fs::create_dir_all(path.join("x")).unwrap(),
-            }
-        });
-    }
+    set_aside_once("session", "of its refs", |_, store| {
+        let path = store.join("refs/ctrlz").join(log_dir(store).file_name().unwrap());
+        std::fs::remove_dir_all(path.join("session")).unwrap();
+        std::fs::write(path.join("session"), "x").unwrap();
+    });
     set_aside_once("wt", "in place of one of its directories", |_, store| {
         std::fs::write(store.join("ctrlz/wt/0123456789abcdef"), "x").unwrap();
     });
+}
+
+/// Without its ref, the old log cannot be found and is not imported.
+#[test]
+fn an_own_store_whose_log_ref_has_the_wrong_kind_is_set_aside() {
+    for is_file in [true, false] {
+        let bench = Bench::new();
+        bench.write("a.txt", "one\n");
+        bench.ok(&with_store(&["track"]));
+        let path =
+            store(&bench).join("refs/ctrlz").join(log_dir(&store(&bench)).file_name().unwrap());
+        std::fs::remove_dir_all(&path).unwrap();
+        match is_file {
+            true => std::fs::write(path, "x").unwrap(),
+            false => std::fs::create_dir_all(path.join("log/x")).unwrap(),
+        }
+        bench.ok(&with_store(&["run", "--", "sh", "-c", "echo two > a.txt"]));
+        assert_eq!(set_aside(&bench).len(), 1);
+        bench.ok(&with_store(&["undo"]));
+        assert_eq!(bench.read("a.txt").as_deref(), Some("one\n"));
+    }
 }
 
 #[test]

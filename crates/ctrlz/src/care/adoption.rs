@@ -128,7 +128,10 @@ impl Workspace {
     pub(crate) fn needs_trust(&self, path: &Path) -> bool {
         let (root, options) = (self.root(), self.options());
         let home = options.home.as_deref();
-        let is_named = options.store.is_some() && !path.starts_with(absolute(&options.data_dir));
+        let data_dir = absolute(&options.data_dir);
+        // Without a data directory beside the store, its own files are all that is recorded.
+        let is_apart = !path.starts_with(&data_dir) && !data_dir.starts_with(path);
+        let is_named = options.store.is_some() && is_apart;
         let mut shared = path.ancestors().filter(|dir| root.starts_with(dir));
         let mut came_together =
             || shared.next().is_some_and(|dir| dir != path && check_root(dir, home).is_ok());
