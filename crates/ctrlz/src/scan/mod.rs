@@ -17,7 +17,8 @@ mod verify;
 mod walk;
 
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
+use std::hash::{Hash, Hasher as _};
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::fs::{FileError, FsTrust, Stat, Time};
-use crate::git::{IndexFile, ObjectId, Rules, Verdict};
+use crate::git::{Hasher, IndexFile, Kind, ObjectId, Rules, Verdict};
 use crate::path::escape;
 
 pub(crate) use cache::{Basis, IndexStamp, StatCache};
@@ -277,6 +278,26 @@ pub(crate) enum LargeProblem {
     Changed,
     Collision,
     Read(std::io::Error),
+}
+
+/// Returns the id of a file of `bytes` bytes, which is read but not stored.
+pub(crate) fn hash_large(bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem> {
+    const MAX_BUFFER_BYTES: u64 = 256 << 10;
+    let mut hasher = Hasher::object(Kind::Blob, bytes);
+    let mut buffer = vec![0; bytes.clamp(1, MAX_BUFFER_BYTES) as usize];
+    let mut left = bytes;
+    loop {
+        match source.read(&mut buffer) {
+            Ok(0) if left == 0 => return hasher.finish().ok_or(LargeProblem::Collision),
+            Ok(count) if count > 0 && count as u64 <= left => {
+                hasher.update(&buffer[..count]);
+                left -= count as u64;
+            }
+            Ok(_) => return Err(LargeProblem::Changed),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
+            Err(error) => return Err(LargeProblem::Read(error)),
+        }
+    }
 }
 
 /// State of an entry's content.
