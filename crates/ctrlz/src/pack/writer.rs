@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use flate2::{Compress, FlushCompress, Status};
 
 use crate::defect::Defect;
-use crate::error::{Error, RecordError};
+use crate::error::Error;
 use crate::fs::{FileError, Named, private, random_name};
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::scan::LargeProblem;
@@ -170,15 +170,9 @@ impl PackWriter {
         if self.reserve_bytes == 0 || needed_bytes == 0 {
             return Ok(());
         }
-        let free_bytes = crate::fs::free_bytes(&self.pack_dir)?;
         // On a small disk the reserve is at most 2% of its size.
         let reserve = self.reserve_bytes.min(crate::fs::total_bytes(&self.pack_dir)? / 50);
-        let needed_bytes = needed_bytes.saturating_add(reserve);
-        if needed_bytes > free_bytes {
-            let path = self.pack_dir.clone();
-            return Err(Error::Record(RecordError::NoSpace { path, needed_bytes, free_bytes }));
-        }
-        Ok(())
+        crate::fs::check_free(&self.pack_dir, |_| needed_bytes.saturating_add(reserve))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
