@@ -61,11 +61,7 @@ impl Keep for StoreKeep<'_> {
         })
     }
 
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn std::io::Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+    fn large(&self, bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem> {
         self.pack.add_large(bytes, source, |id| self.store.objects.holds(id))
     }
 
@@ -96,23 +92,11 @@ impl Keep for HashOnly {
         Ok(hash_object(Kind::Blob, bytes))
     }
 
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
-        Ok(hash_large(bytes, source))
+    fn large(&self, bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem> {
+        hash_large(bytes, source)
     }
 
     fn has(&self, _: &ObjectId) -> bool {
-        true
-    }
-
-    fn borrow(&self, _: &ObjectId, _: u64) -> bool {
-        false
-    }
-
-    fn held_before(&self, _: &[u8]) -> bool {
         true
     }
 }

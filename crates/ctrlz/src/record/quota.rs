@@ -1,6 +1,7 @@
 //! The quota of the stores, and the files that a snapshot leaves out because of it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -207,12 +208,8 @@ impl Keep for Probe<'_> {
         Ok(hash_object(Kind::Blob, bytes).map(|id| self.note(id)))
     }
 
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn std::io::Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
-        Ok(hash_large(bytes, source).map(|id| self.note(id)))
+    fn large(&self, bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem> {
+        hash_large(bytes, source).map(|id| self.note(id))
     }
 
     fn has(&self, id: &ObjectId) -> bool {

@@ -249,11 +249,7 @@ pub(crate) trait Keep: Sync {
 
     /// Stores a large file while it is read. Fails with a [`LargeProblem`] if `source` does not
     /// have `bytes` bytes, cannot be read, or is part of a known SHA-1 collision attack.
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn std::io::Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error>;
+    fn large(&self, bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem>;
 
     /// Returns a copy of a large file that no writer can change, where the file system makes copies
     /// for free (reflinks).
@@ -266,10 +262,14 @@ pub(crate) trait Keep: Sync {
 
     /// Returns whether the user's repository has this blob with this size. If so, it will be
     /// copied.
-    fn borrow(&self, id: &ObjectId, bytes: u64) -> bool;
+    fn borrow(&self, _id: &ObjectId, _bytes: u64) -> bool {
+        false
+    }
 
-    /// Returns whether the previous snapshot contains this path.
-    fn held_before(&self, path: &[u8]) -> bool;
+    /// Returns whether the file is kept whatever its size, as the previous snapshot contains it.
+    fn held_before(&self, _path: &[u8]) -> bool {
+        true
+    }
 }
 
 /// Reason why a large file could not be stored.
@@ -278,6 +278,14 @@ pub(crate) enum LargeProblem {
     Changed,
     Collision,
     Read(std::io::Error),
+    /// Storing it failed.
+    Store(Error),
+}
+
+impl<E: Into<Error>> From<E> for LargeProblem {
+    fn from(error: E) -> LargeProblem {
+        LargeProblem::Store(error.into())
+    }
 }
 
 /// Returns the id of a file of `bytes` bytes, which is read but not stored.
