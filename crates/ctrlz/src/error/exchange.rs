@@ -54,18 +54,3 @@ pub enum ExchangeError {
     #[error("nothing was pulled or imported that could be restored without naming it")]
     NothingPulled,
 }
-
-impl ExchangeError {
-    /// Returns the code of the error.
-    pub(super) fn code(&self) -> &'static str {
-        match self {
-            ExchangeError::NoSuchLog { .. } => "no_such_log",
-            ExchangeError::NoHistory { .. } => "no_history",
-            ExchangeError::StillThere { .. } => "still_there",
-            ExchangeError::BadImport { .. } => "bad_import",
-            ExchangeError::BringsPurged { .. } => "brings_purged",
-            ExchangeError::Diverged { .. } => "diverged",
-            ExchangeError::NothingPulled => "nothing_pulled",
-        }
-    }
-}

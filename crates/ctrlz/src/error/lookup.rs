@@ -83,22 +83,3 @@ pub enum LookupError {
     #[error("no label of a step or checkpoint has this text")]
     NoSuchText,
 }
-
-impl LookupError {
-    /// Returns the code of the error.
-    pub(super) fn code(&self) -> &'static str {
-        match self {
-            LookupError::UnknownSnapshot { .. } => "unknown_snapshot",
-            LookupError::BeingImported { .. } => "being_imported",
-            LookupError::Purged { .. } => "purged",
-            LookupError::UnknownOperation { .. } => "unknown_operation",
-            LookupError::NotASnapshot { .. } => "not_a_snapshot",
-            LookupError::NoSuchFile { .. } => "no_such_file",
-            LookupError::UnknownPlan { .. } => "unknown_plan",
-            LookupError::NoSuchCheckpoint { .. } => "no_such_checkpoint",
-            LookupError::NothingLost { .. } => "nothing_lost",
-            LookupError::Binary { .. } => "binary",
-            LookupError::NothingToPurge { .. } | LookupError::NoSuchText => "nothing_to_purge",
-        }
-    }
-}

@@ -74,19 +74,7 @@ pub enum Error {
 impl Error {
     /// Returns a short, stable name for programs.
     pub fn code(&self) -> &'static str {
-        match self {
-            Error::File(_) => "file",
-            Error::NotAHash(_) => "not_a_hash",
-            Error::NotATreePath(_) => "not_a_tree_path",
-            Error::Lookup(error) => error.code(),
-            Error::Store(error) => error.code(),
-            Error::Record(error) => error.code(),
-            Error::Restore(error) => error.code(),
-            Error::Session(error) => error.code(),
-            Error::Exchange(error) => error.code(),
-            Error::Busy { .. } => "busy",
-            Error::Cancelled => "cancelled",
-        }
+        kinds::kind_of(self).code
     }
 
     /// Returns the classification of the error.
@@ -98,7 +86,7 @@ impl Error {
             {
                 Fault::Conflict
             }
-            _ => kinds::fault_of(self.code()),
+            _ => kinds::kind_of(self).fault,
         }
     }
 

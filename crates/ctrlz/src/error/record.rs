@@ -62,20 +62,6 @@ pub enum RecordError {
     },
 }
 
-impl RecordError {
-    /// Returns the code of the error.
-    pub(super) fn code(&self) -> &'static str {
-        match self {
-            RecordError::DangerousRoot { .. } => "dangerous_root",
-            RecordError::NotGit { .. } => "not_git",
-            RecordError::Disabled { .. } => "disabled",
-            RecordError::OverBudget { .. } => "over_budget",
-            RecordError::OverQuota { .. } => "over_quota",
-            RecordError::NoSpace { .. } => "no_space",
-        }
-    }
-}
-
 /// The used part of the quota. Counts every file of the stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaUse {

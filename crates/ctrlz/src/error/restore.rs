@@ -63,20 +63,3 @@ pub enum RestoreError {
         path: PathBuf,
     },
 }
-
-impl RestoreError {
-    /// Returns the code of the error.
-    pub(super) fn code(&self) -> &'static str {
-        match self {
-            RestoreError::MassChange { .. } => "mass_change",
-            RestoreError::Moved { .. } => "moved",
-            RestoreError::RolledBack { .. } => "rolled_back",
-            RestoreError::Interrupted { .. } => "interrupted",
-            RestoreError::RecoveryPending => "recovery_pending",
-            RestoreError::StalePlan => "stale_plan",
-            RestoreError::NotEmpty { .. } => "not_empty",
-            RestoreError::InsideRepository { .. } => "inside_repository",
-            RestoreError::InsideWorkTree { .. } => "inside_work_tree",
-        }
-    }
-}

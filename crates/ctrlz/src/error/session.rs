@@ -84,24 +84,3 @@ pub enum SessionError {
     #[error("no captured repository")]
     NoCapturedRepository,
 }
-
-impl SessionError {
-    /// Returns the code of the error.
-    pub(super) fn code(&self) -> &'static str {
-        match self {
-            SessionError::NoSuchStep { .. } => "no_such_step",
-            SessionError::NoSuchMessage { .. } => "no_such_message",
-            SessionError::NoSuchPart { .. } => "no_such_part",
-            SessionError::NothingReverted { .. } => "nothing_reverted",
-            SessionError::SessionBusy { .. } => "session_busy",
-            SessionError::NoSuchSession { .. } => "no_such_session",
-            SessionError::SessionExists { .. } => "session_exists",
-            SessionError::TooLong { .. } => "too_long",
-            SessionError::NothingToUndo => "nothing_to_undo",
-            SessionError::SharedExpired { .. } => "shared_expired",
-            SessionError::NotRecorded { .. } => "not_recorded",
-            SessionError::NothingToRedo => "nothing_to_redo",
-            SessionError::NoCapturedRepository => "no_captured_repository",
-        }
-    }
-}

@@ -69,18 +69,3 @@ pub enum StoreError {
         by: String,
     },
 }
-
-impl StoreError {
-    /// Returns the code of the error.
-    pub(super) fn code(&self) -> &'static str {
-        match self {
-            StoreError::HostileTree { .. } => "hostile_tree",
-            StoreError::Bomb { .. } => "bomb",
-            StoreError::Damaged { .. } => "damaged",
-            StoreError::LostRef { .. } => "lost_ref",
-            StoreError::NewerFormat { .. } => "newer_format",
-            StoreError::UntrustedStore { .. } => "untrusted_store",
-            StoreError::StoreInUse { .. } => "store_in_use",
-        }
-    }
-}

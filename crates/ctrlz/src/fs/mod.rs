@@ -9,6 +9,7 @@ mod held;
 mod landmark;
 mod lease;
 pub(crate) mod private;
+mod space;
 mod stat;
 
 use std::io;
@@ -21,6 +22,7 @@ pub(crate) use dir::{Dir, Glimpse, NamedKind, set_mode, set_owner, stat_file};
 pub(crate) use held::Held;
 pub(crate) use landmark::Landmark;
 pub(crate) use lease::{Guard, InUse, Users, use_of};
+pub(crate) use space::check_free;
 pub(crate) use stat::{FileKind, FsTrust, Stat, Time};
 
 /// An I/O error with the file it concerns.

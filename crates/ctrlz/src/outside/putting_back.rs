@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use crate::compare::Now;
-use crate::error::{Error, RecordError, RestoreError};
-use crate::fs::{Dir, FileKind, MODE_BITS, free_bytes};
+use crate::error::{Error, RestoreError};
+use crate::fs::{Dir, FileKind, MODE_BITS};
 use crate::git::{ObjectId, is_protected_name};
 use crate::path::{TreePath, escape, is_within};
-use crate::restore::{Journal, Phase, Plan, Request, apply, plan, recover};
+use crate::restore::{Journal, Phase, Request, apply, check_room, plan, recover};
 use crate::scan::{Listing, ReadOutcome, read_entry};
 
 use super::capture::{self, Capture, Captures, Root, full_path, path_of};
@@ -84,7 +84,7 @@ impl Outside<'_> {
         root: &PlannedRoot,
     ) -> Result<Vec<String>, Error> {
         let dir = Dir::open_real(&path_of(&root.dir))?;
-        self.check_room(&path_of(&root.dir), &root.plan)?;
+        check_room(&self.store.objects, &path_of(&root.dir), &root.plan)?;
         let of = capture.borrow().of.clone();
         let applied = apply(
             &dir,
@@ -98,26 +98,6 @@ impl Outside<'_> {
             },
         )?;
         Ok(applied.left.iter().map(|path| escape(&full_path(&root.dir, path))).collect())
-    }
-
-    /// Checks that all blobs exist and that the new files fit on the disk beside the old ones.
-    fn check_room(&self, dir: &Path, plan: &Plan) -> Result<(), Error> {
-        let mut needed_bytes = 0;
-        for id in plan.blobs() {
-            match self.store.objects.header(&id)? {
-                Some((_, bytes)) => needed_bytes += bytes,
-                None => return Err(Error::missing(&id)),
-            }
-        }
-        let free_bytes = free_bytes(dir)?;
-        if needed_bytes > free_bytes {
-            return Err(Error::Record(RecordError::NoSpace {
-                path: dir.to_owned(),
-                needed_bytes,
-                free_bytes,
-            }));
-        }
-        Ok(())
     }
 
     /// Saves a file that another process modified at the last moment, for redo to restore.

@@ -484,11 +484,7 @@ impl Keep for Storing<'_> {
         self.pack.add(Kind::Blob, bytes, |id| self.store.objects.holds(id))
     }
 
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+    fn large(&self, bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem> {
         self.pack.add_large(bytes, source, |id| self.store.objects.holds(id))
     }
 
@@ -498,13 +494,5 @@ impl Keep for Storing<'_> {
 
     fn has(&self, id: &ObjectId) -> bool {
         self.pack.has(id) || self.store.objects.holds(id)
-    }
-
-    fn borrow(&self, _: &ObjectId, _: u64) -> bool {
-        false
-    }
-
-    fn held_before(&self, _: &[u8]) -> bool {
-        true
     }
 }

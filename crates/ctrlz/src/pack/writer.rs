@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use flate2::{Compress, FlushCompress, Status};
 
 use crate::defect::Defect;
-use crate::error::{Error, RecordError};
+use crate::error::Error;
 use crate::fs::{FileError, Named, private, random_name};
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::scan::LargeProblem;
@@ -170,15 +170,9 @@ impl PackWriter {
         if self.reserve_bytes == 0 || needed_bytes == 0 {
             return Ok(());
         }
-        let free_bytes = crate::fs::free_bytes(&self.pack_dir)?;
         // On a small disk the reserve is at most 2% of its size.
         let reserve = self.reserve_bytes.min(crate::fs::total_bytes(&self.pack_dir)? / 50);
-        let needed_bytes = needed_bytes.saturating_add(reserve);
-        if needed_bytes > free_bytes {
-            let path = self.pack_dir.clone();
-            return Err(Error::Record(RecordError::NoSpace { path, needed_bytes, free_bytes }));
-        }
-        Ok(())
+        crate::fs::check_free(&self.pack_dir, |_| needed_bytes.saturating_add(reserve))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -349,7 +343,7 @@ impl PackWriter {
         bytes: u64,
         source: &mut dyn Read,
         exists: impl Fn(&ObjectId) -> bool,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+    ) -> Result<ObjectId, LargeProblem> {
         // Incompressible data takes its full size.
         self.check_space(bytes)?;
         let (path, file) = self.temporary()?;
@@ -360,12 +354,9 @@ impl PackWriter {
         let mut crc = crc32fast::Hasher::new();
         crc.update(&header);
         out.write(&header)?;
-        let id = match stream_deflated(bytes, source, &mut out, &mut crc)? {
-            Ok(id) => id,
-            Err(problem) => return Ok(Err(problem)),
-        };
+        let id = stream_deflated(bytes, source, &mut out, &mut crc)?;
         if self.has(&id) || exists(&id) {
-            return Ok(Ok(id));
+            return Ok(id);
         }
         let checksum = out.finish()?;
         let mut state = self.state();
@@ -375,7 +366,7 @@ impl PackWriter {
             state.bytes += bytes;
             guard.keep();
         }
-        Ok(Ok(id))
+        Ok(id)
     }
 
     fn temporary(&self) -> Result<(PathBuf, File), FileError> {
@@ -475,7 +466,7 @@ fn stream_deflated(
     source: &mut dyn Read,
     out: &mut HashedFile<'_>,
     crc: &mut crc32fast::Hasher,
-) -> Result<Result<ObjectId, LargeProblem>, Error> {
+) -> Result<ObjectId, LargeProblem> {
     let mut hasher = Hasher::object(Kind::Blob, bytes);
     let mut compressor = Compress::new(Effort::Quick.level(), true);
     let mut buffer = vec![0; 256 * 1024];
@@ -484,11 +475,11 @@ fn stream_deflated(
         let count = match source.read(&mut buffer) {
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Ok(Err(LargeProblem::Read(error))),
+            Err(error) => return Err(LargeProblem::Read(error)),
         };
         total += count as u64;
         if total > bytes {
-            return Ok(Err(LargeProblem::Changed));
+            return Err(LargeProblem::Changed);
         }
         hasher.update(&buffer[..count]);
         let flush = if count == 0 { FlushCompress::Finish } else { FlushCompress::None };
@@ -516,9 +507,9 @@ fn stream_deflated(
         }
     }
     if total != bytes {
-        return Ok(Err(LargeProblem::Changed));
+        return Err(LargeProblem::Changed);
     }
-    Ok(hasher.finish().ok_or(LargeProblem::Collision))
+    hasher.finish().ok_or(LargeProblem::Collision)
 }
 
 /// Adds an object created by ctrlz, such as a tree or a commit.
@@ -604,7 +595,7 @@ mod tests {
                 let text: Vec<u8> = (0..40 + number % 7)
                     .flat_map(|_| (random_name() + "\n").into_bytes())
                     .collect();
-                let id = writer.add(Kind::Blob, &text, |_| false).unwrap().unwrap();
+                let id = writer.add(Kind::Blob, &text, |_| false).unwrap();
                 let next = [&text[..], b"and more"].concat();
                 let next_id = hash_object(Kind::Blob, &next).unwrap();
                 let delta = super::super::delta::delta(Kind::Blob, &text, &next).unwrap();
@@ -624,7 +615,7 @@ mod tests {
                 others.into_iter().flat_map(|other| other.join().unwrap()).collect()
             });
             let large = random_bytes(20_000);
-            let large_id = writer.add_large(20_000, &mut &large[..], |_| false).unwrap().unwrap();
+            let large_id = writer.add_large(20_000, &mut &large[..], |_| false).unwrap();
             texts.push((large_id, large));
             texts.extend(add_many(10_000));
             let published = writer.publish().unwrap();
@@ -723,7 +714,7 @@ mod tests {
                 |at: usize| format!("{at} {}\n", if at == version || at == 50 { word } else { "" });
             (0..100).flat_map(|at| line(at).into_bytes()).collect()
         };
-        let first = writer.add(Kind::Blob, &text(0), |_| false).unwrap().unwrap();
+        let first = writer.add(Kind::Blob, &text(0), |_| false).unwrap();
         let mut versions = vec![(first, text(0), Vec::new())];
         for version in 1..40 {
             let (base, before, _) = versions.last().unwrap();

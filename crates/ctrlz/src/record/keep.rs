@@ -4,11 +4,11 @@ use std::io::Read;
 
 use crate::compare::Trees;
 use crate::error::Error;
-use crate::git::{Hasher, Kind, ObjectId, hash_object};
+use crate::git::{Kind, ObjectId, hash_object};
 use crate::log::WorkTree;
 use crate::pack::PackWriter;
 use crate::path::TreePath;
-use crate::scan::{Keep, LargeProblem};
+use crate::scan::{Keep, LargeProblem, hash_large};
 use crate::store::{Lender, Store};
 
 /// The store, as the target of a scan.
@@ -61,11 +61,7 @@ impl Keep for StoreKeep<'_> {
         })
     }
 
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn std::io::Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+    fn large(&self, bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem> {
         self.pack.add_large(bytes, source, |id| self.store.objects.holds(id))
     }
 
@@ -96,37 +92,11 @@ impl Keep for HashOnly {
         Ok(hash_object(Kind::Blob, bytes))
     }
 
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
-        let mut hasher = Hasher::object(Kind::Blob, bytes);
-        let mut buffer = vec![0; 128 << 10];
-        let mut left = bytes;
-        loop {
-            match source.read(&mut buffer) {
-                Ok(0) if left == 0 => return Ok(hasher.finish().ok_or(LargeProblem::Collision)),
-                Ok(count) if count > 0 && count as u64 <= left => {
-                    hasher.update(&buffer[..count]);
-                    left -= count as u64;
-                }
-                Ok(_) => return Ok(Err(LargeProblem::Changed)),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
-                Err(error) => return Ok(Err(LargeProblem::Read(error))),
-            }
-        }
+    fn large(&self, bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem> {
+        hash_large(bytes, source)
     }
 
     fn has(&self, _: &ObjectId) -> bool {
-        true
-    }
-
-    fn borrow(&self, _: &ObjectId, _: u64) -> bool {
-        false
-    }
-
-    fn held_before(&self, _: &[u8]) -> bool {
         true
     }
 }

@@ -1,16 +1,18 @@
 //! The quota of the stores, and the files that a snapshot leaves out because of it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, QuotaUse, RecordError};
 use crate::fs::disk_use;
-use crate::git::{Hasher, Kind, ObjectId, hash_object};
+use crate::git::{Kind, ObjectId, hash_object};
 use crate::hold::{Context, Hold};
 use crate::path::join;
 use crate::scan::{
-    Content, Keep, LargeProblem, ListInput, Listing, Progress, SkipReason, Skipped, read_listing,
+    Content, Keep, LargeProblem, ListInput, Listing, Progress, SkipReason, Skipped, hash_large,
+    read_listing,
 };
 use crate::store::Store;
 
@@ -206,32 +208,8 @@ impl Keep for Probe<'_> {
         Ok(hash_object(Kind::Blob, bytes).map(|id| self.note(id)))
     }
 
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn std::io::Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
-        let mut hasher = Hasher::object(Kind::Blob, bytes);
-        let mut buffer = vec![0; 256 * 1024];
-        let mut total = 0;
-        loop {
-            match source.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => {
-                    hasher.update(&buffer[..count]);
-                    total += count as u64;
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
-                Err(error) => return Ok(Err(LargeProblem::Read(error))),
-            }
-            if total > bytes {
-                return Ok(Err(LargeProblem::Changed));
-            }
-        }
-        if total != bytes {
-            return Ok(Err(LargeProblem::Changed));
-        }
-        Ok(hasher.finish().map(|id| self.note(id)).ok_or(LargeProblem::Collision))
+    fn large(&self, bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem> {
+        hash_large(bytes, source).map(|id| self.note(id))
     }
 
     fn has(&self, id: &ObjectId) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::defect::Defect;
 use crate::error::{Error, RecordError};
-use crate::fs::free_bytes;
+use crate::fs::check_free;
 use crate::git::ObjectId;
 use crate::jobs::run_jobs;
 use crate::log::{Meta, Operation, OuterRules, WrongIndex};
@@ -278,17 +278,9 @@ impl Hold {
             ));
         }
         if bytes > 0 {
-            let free = free_bytes(self.store.path())?;
+            let reserve = self.context.options.min_free_bytes;
             // Text compresses to about a quarter.
-            let needed = bytes / 4 + self.context.options.min_free_bytes.min(free / 10);
-            if needed > free {
-                let path = self.store.path().to_owned();
-                return Err(Error::Record(RecordError::NoSpace {
-                    path,
-                    needed_bytes: needed,
-                    free_bytes: free,
-                }));
-            }
+            check_free(self.store.path(), |free| bytes / 4 + reserve.min(free / 10))?;
         }
         Ok(to_read)
     }

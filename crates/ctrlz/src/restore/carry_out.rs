@@ -1,15 +1,16 @@
 //! Carrying out a plan: applies it and records the result.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::compare::entry_kind;
 use crate::defect::Defect;
-use crate::error::{Error, RecordError, RestoreError};
-use crate::fs::free_bytes;
+use crate::error::{Error, RestoreError};
+use crate::fs::check_free;
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{Details, NewOperation, OperationKind};
-use crate::pack::PackWriter;
+use crate::pack::{Objects, PackWriter};
 use crate::path::TreePath;
 use crate::record::{Cause, StoreKeep};
 use crate::scan::{Progress, ReadOutcome};
@@ -54,7 +55,7 @@ impl Hold {
             }
             return Ok(report);
         }
-        self.check_room(&plan)?;
+        check_room(&self.store.objects, &self.context.root, &plan)?;
         // The journal also holds the log entry, so that an undo that was killed can be redone.
         let rewinds = !cause.details.undone.is_empty() || cause.details.takes_back.is_some();
         let record = rewinds.then(|| Record {
@@ -125,27 +126,15 @@ impl Hold {
         };
         self.work_tree.append(&self.store, pack, Some(&last), new).map(drop)
     }
+}
 
-    /// Checks that all blobs exist and that the new files fit on the disk beside the old ones.
-    fn check_room(&self, plan: &Plan) -> Result<(), Error> {
-        let mut needed = 0;
-        for id in plan.blobs() {
-            match self.store.objects.header(&id)? {
-                Some((_, bytes)) => needed += bytes,
-                None => return Err(Error::missing(&id)),
-            }
-        }
-        let free = free_bytes(&self.context.root)?;
-        if needed > free {
-            let path = self.context.root.clone();
-            return Err(Error::Record(RecordError::NoSpace {
-                path,
-                needed_bytes: needed,
-                free_bytes: free,
-            }));
-        }
-        Ok(())
+/// Checks that all blobs exist and that the new files fit on the disk beside the old ones.
+pub(crate) fn check_room(objects: &Objects, dir: &Path, plan: &Plan) -> Result<(), Error> {
+    let mut needed = 0;
+    for id in plan.blobs() {
+        needed += objects.header(&id)?.ok_or_else(|| Error::missing(&id))?.1;
     }
+    check_free(dir, |_| needed)
 }
 
 /// Fails if a plan removes so many files that it is probably a mistake, unless that is allowed.

@@ -34,7 +34,7 @@ pub use report::{OnUse, RestoreOptions, RestoreReport};
 
 pub(crate) use absence::{Absence, is_dir_of};
 pub(crate) use apply::apply;
-pub(crate) use carry_out::check_mass_removal;
+pub(crate) use carry_out::{check_mass_removal, check_room};
 pub(crate) use journal::{Journal, Phase, Record};
 pub(crate) use plan::{ModeChange, Request, Wanted};
 pub(crate) use planner::plan;

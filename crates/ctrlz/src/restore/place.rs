@@ -1,14 +1,13 @@
 //! Paths of a plan on disk, and their comparison with the recorded metadata.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
 use crate::fs::{Dir, FileError, FileKind, Named, Stat};
-use crate::git::{Hasher, Kind};
 use crate::jobs::run_jobs;
 use crate::path::{PathText, join, split};
+use crate::scan::{LargeProblem, hash_large};
 
 use super::journal::{Renamed, StatRecord, Thing, UnitRecord};
 
@@ -139,12 +138,9 @@ pub(super) fn leaf_is(
     }
     let Some(id) = record.content else { return Ok(true) };
     let mut file = dir.open_file(name)?;
-    let mut hasher = Hasher::object(Kind::Blob, stat.bytes);
-    let mut buffer = vec![0; 128 * 1024];
-    loop {
-        match file.read(&mut buffer).named("read", &dir.path_of(name))? {
-            0 => return Ok(hasher.finish() == Some(id)),
-            count => hasher.update(&buffer[..count]),
-        }
+    match hash_large(stat.bytes, &mut file) {
+        Ok(found) => Ok(found == id),
+        Err(LargeProblem::Read(error)) => Ok(Err(error).named("read", &dir.path_of(name))?),
+        Err(_) => Ok(false),
     }
 }

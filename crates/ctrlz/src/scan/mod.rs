@@ -17,7 +17,8 @@ mod verify;
 mod walk;
 
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
+use std::hash::{Hash, Hasher as _};
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::fs::{FileError, FsTrust, Stat, Time};
-use crate::git::{IndexFile, ObjectId, Rules, Verdict};
+use crate::git::{Hasher, IndexFile, Kind, ObjectId, Rules, Verdict};
 use crate::path::escape;
 
 pub(crate) use cache::{Basis, IndexStamp, StatCache};
@@ -251,11 +252,7 @@ pub(crate) trait Keep: Sync {
 
     /// Stores a large file while it is read. Fails with a [`LargeProblem`] if `source` does not
     /// have `bytes` bytes, cannot be read, or is part of a known SHA-1 collision attack.
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn std::io::Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error>;
+    fn large(&self, bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem>;
 
     /// Returns a copy of a large file that no writer can change, where the file system makes copies
     /// for free (reflinks).
@@ -268,10 +265,14 @@ pub(crate) trait Keep: Sync {
 
     /// Returns whether the user's repository has this blob with this size. If so, it will be
     /// copied.
-    fn borrow(&self, id: &ObjectId, bytes: u64) -> bool;
+    fn borrow(&self, _id: &ObjectId, _bytes: u64) -> bool {
+        false
+    }
 
-    /// Returns whether the previous snapshot contains this path.
-    fn held_before(&self, path: &[u8]) -> bool;
+    /// Returns whether the file is kept whatever its size, as the previous snapshot contains it.
+    fn held_before(&self, _path: &[u8]) -> bool {
+        true
+    }
 }
 
 /// Reason why a large file could not be stored.
@@ -280,6 +281,34 @@ pub(crate) enum LargeProblem {
     Changed,
     Collision,
     Read(std::io::Error),
+    /// Storing it failed.
+    Store(Error),
+}
+
+impl<E: Into<Error>> From<E> for LargeProblem {
+    fn from(error: E) -> LargeProblem {
+        LargeProblem::Store(error.into())
+    }
+}
+
+/// Returns the id of a file of `bytes` bytes, which is read but not stored.
+pub(crate) fn hash_large(bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem> {
+    const MAX_BUFFER_BYTES: u64 = 256 << 10;
+    let mut hasher = Hasher::object(Kind::Blob, bytes);
+    let mut buffer = vec![0; bytes.clamp(1, MAX_BUFFER_BYTES) as usize];
+    let mut left = bytes;
+    loop {
+        match source.read(&mut buffer) {
+            Ok(0) if left == 0 => return hasher.finish().ok_or(LargeProblem::Collision),
+            Ok(count) if count > 0 && count as u64 <= left => {
+                hasher.update(&buffer[..count]);
+                left -= count as u64;
+            }
+            Ok(_) => return Err(LargeProblem::Changed),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
+            Err(error) => return Err(LargeProblem::Read(error)),
+        }
+    }
 }
 
 /// State of an entry's content.

@@ -331,13 +331,14 @@ fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error
         // A copy is checked at the moment when it was made; later changes do not affect it.
         let moment = copy.is_some().then(|| look(&file));
         let mut source = copy.as_ref().unwrap_or(&file);
-        let id = match keep.large(first.bytes, &mut source)? {
+        let id = match keep.large(first.bytes, &mut source) {
             Ok(id) => id,
             Err(LargeProblem::Changed) => return Ok(Once::Changed),
             Err(LargeProblem::Collision) => {
                 return Ok(Once::Stable(Outcome::Skip(SkipReason::HashCollision)));
             }
             Err(LargeProblem::Read(error)) => return Ok(Once::Stable(unreadable_io(&error))),
+            Err(LargeProblem::Store(error)) => return Err(error),
         };
         let moment = moment.unwrap_or_else(|| look(&file));
         if !moment.is_ok_and(|now| first.same_file_and_content(&now)) {

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::error::{Error, RecordError};
+use crate::error::Error;
 use crate::fs::{Named, private};
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::pack::{Entry, TemporaryPack};
@@ -88,11 +88,7 @@ impl Bundle {
         pack_dir: &Path,
         progress: &Progress,
     ) -> Result<Result<u64, Refusal>, Error> {
-        let free_bytes = crate::fs::free_bytes(pack_dir)?;
-        if self.pack_bytes > free_bytes {
-            let (path, needed_bytes) = (pack_dir.to_owned(), self.pack_bytes);
-            return Err(Error::Record(RecordError::NoSpace { path, needed_bytes, free_bytes }));
-        }
+        crate::fs::check_free(pack_dir, |_| self.pack_bytes)?;
         let path = pack_dir.join("pack-incoming.pack");
         let mut copy = private::create(&path)?;
         std::io::copy(&mut self.file, &mut copy).named("copy", &self.path)?;

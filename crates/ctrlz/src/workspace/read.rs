@@ -8,13 +8,13 @@ use crate::compare::{
 };
 use crate::error::Error;
 use crate::fs::FileKind;
-use crate::git::{EntryKind, Hasher, Kind, ObjectId};
+use crate::git::{EntryKind, Kind, ObjectId};
 use crate::jobs::{in_order, run_jobs};
 use crate::log::{Operation, WorkTree};
 use crate::pack::Objects;
 use crate::path::{TreePath, is_asked_for};
 use crate::record::{Cause, Recorded, TrackOptions, look};
-use crate::scan::{Progress, Skipped};
+use crate::scan::{Progress, Skipped, hash_large};
 use crate::store::Store;
 
 use super::Workspace;
@@ -103,7 +103,8 @@ impl Workspace {
             }
             Some(FileKind::File) if before.kind.is_file() => {
                 let mut file = dir.open_file(change.path.name())?;
-                return Ok(hash_file(&mut file).is_some_and(|id| id == before.id));
+                let bytes = file.metadata().map_or(0, |meta| meta.len());
+                return Ok(hash_large(bytes, &mut file).is_ok_and(|id| id == before.id));
             }
             Some(_) | None => return Ok(false),
         };
@@ -202,19 +203,6 @@ impl Workspace {
         match store.refs.read(WorkTree::named(&store, log).ref_name())? {
             Some(head) => store.history(log, head).take(limit).collect(),
             None => Err(Error::no_such_log(log)),
-        }
-    }
-}
-
-fn hash_file(file: &mut std::fs::File) -> Option<ObjectId> {
-    use std::io::Read;
-    let bytes = file.metadata().ok()?.len();
-    let mut hasher = Hasher::object(Kind::Blob, bytes);
-    let mut buffer = vec![0; 128 * 1024];
-    loop {
-        match file.read(&mut buffer).ok()? {
-            0 => return hasher.finish(),
-            count => hasher.update(&buffer[..count]),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Searches the work tree and the user's repository for content that the store has lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 
 use crate::error::Error;
 use crate::fs::Dir;
@@ -38,25 +39,12 @@ impl Keep for Finder<'_> {
         }
     }
 
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn std::io::Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+    fn large(&self, bytes: u64, source: &mut dyn Read) -> Result<ObjectId, LargeProblem> {
         self.pack.add_large(bytes, source, |id| !self.wanted.contains(id))
     }
 
     fn has(&self, _: &ObjectId) -> bool {
         false
-    }
-
-    fn borrow(&self, _: &ObjectId, _: u64) -> bool {
-        false
-    }
-
-    fn held_before(&self, _: &[u8]) -> bool {
-        // A file of any size may be wanted.
-        true
     }
 }
 
