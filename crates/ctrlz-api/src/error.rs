@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use ctrlz::{
-    ERROR_KINDS, Error, ExchangeError, LookupError, NotAHash, NotATreePath, RecordError,
-    RestoreError, SessionError, StoreError,
+    ERROR_KINDS, Error, ErrorKind, ExchangeError, FileError, LookupError, NotAHash, NotATreePath,
+    RecordError, RestoreError, SessionError, StoreError,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -40,63 +40,61 @@ pub struct Kind {
     pub about: &'static str,
 }
 
-const fn kind(kind: &'static str, fault: Fault, about: &'static str) -> Kind {
-    Kind { kind, fault, about }
+/// Returns a table of kinds. Each row is a fault, a name and a meaning.
+macro_rules! kinds {
+    ($($fault:ident $kind:literal: $about:literal;)*) => {
+        &[$(Kind { kind: $kind, fault: Fault::$fault, about: $about }),*]
+    };
 }
 
 /// Errors of the protocols.
-const OF_PROTOCOLS: &[Kind] = &[
-    kind("parse_error", Fault::Protocol, "the line is not JSON"),
-    kind("invalid_request", Fault::Protocol, "the JSON is not a request"),
-    kind("method_not_found", Fault::Protocol, "no such method"),
-    kind("invalid_params", Fault::Protocol, "the parameters do not match the method"),
-    kind("too_large", Fault::Protocol, "the line or the batch is too large and was skipped"),
-    kind("unauthorized", Fault::Caller, "over HTTP: the token is missing or wrong"),
-    kind("forbidden", Fault::Refused, "over HTTP: the host, origin or page is not allowed"),
-    kind("no_such_route", Fault::Protocol, "over HTTP: nothing is at this address"),
-    kind("wrong_verb", Fault::Protocol, "over HTTP: the address does not accept this verb"),
-    kind("not_json", Fault::Protocol, "over HTTP: the content type of the body is not JSON"),
-    kind("no_such_project", Fault::Caller, "over HTTP: no such work tree is served"),
-    kind(
-        "plan_required",
-        Fault::Refused,
-        "over HTTP: changing files needs a plan that was made before",
-    ),
-    kind("key_reused", Fault::Caller, "over HTTP: the idempotency key was used for another call"),
-    kind(
-        "timed_out",
-        Fault::Conflict,
-        "the call took too long and was stopped; no file was changed",
-    ),
-    kind("overloaded", Fault::Conflict, "too many calls are waiting; try again later"),
-    kind("internal_error", Fault::Machine, "a defect of ctrlz; other calls are not affected"),
-];
+const OF_PROTOCOLS: &[Kind] = kinds! {
+    Protocol "parse_error": "the line is not JSON";
+    Protocol "invalid_request": "the JSON is not a request";
+    Protocol "method_not_found": "no such method";
+    Protocol "invalid_params": "the parameters do not match the method";
+    Protocol "too_large": "the line or the batch is too large and was skipped";
+    Caller "unauthorized": "over HTTP: the token is missing or wrong";
+    Refused "forbidden": "over HTTP: the host, origin or page is not allowed";
+    Protocol "no_such_route": "over HTTP: nothing is at this address";
+    Protocol "wrong_verb": "over HTTP: the address does not accept this verb";
+    Protocol "not_json": "over HTTP: the content type of the body is not JSON";
+    Caller "no_such_project": "over HTTP: no such work tree is served";
+    Refused "plan_required": "over HTTP: changing files needs a plan that was made before";
+    Caller "key_reused": "over HTTP: the idempotency key was used for another call";
+    Conflict "timed_out": "the call took too long and was stopped; no file was changed";
+    Conflict "overloaded": "too many calls are waiting; try again later";
+    Machine "internal_error": "a defect of ctrlz; other calls are not affected";
+};
 
 /// Errors of the programs around the engine.
-const OF_PROGRAMS: &[Kind] = &[
-    kind("not_confirmed", Fault::Refused, "`confirm` is not true, and this cannot be undone"),
-    kind("no_git", Fault::Machine, "git, which push and pull need, cannot be run"),
-    kind("git", Fault::Machine, "a git command failed"),
-    kind("no_data_dir", Fault::Caller, "no directory for snapshots is known"),
-    kind("current_directory", Fault::Machine, "the current directory cannot be determined"),
-    kind("configuration", Fault::Caller, "the user's configuration is invalid"),
-    kind("patches", Fault::Caller, "the patches to revert cannot be read"),
-    kind("not_started", Fault::Caller, "the command could not be started"),
-    kind("not_watched", Fault::Refused, "the work tree cannot be watched"),
-    kind("not_a_terminal", Fault::Caller, "interactive mode needs a terminal"),
-    kind("not_loopback", Fault::Refused, "the address can be reached from other machines"),
-    kind("already_served", Fault::Conflict, "a server is already running"),
-    kind("not_served", Fault::Machine, "the server cannot start"),
-    kind("signals", Fault::Machine, "signals cannot be caught"),
-    kind("output", Fault::Machine, "the output cannot be written"),
-    kind("json", Fault::Machine, "a value has no JSON form"),
-    kind("agent", Fault::Caller, "the agent was not found, or its settings cannot be changed"),
-];
+const OF_PROGRAMS: &[Kind] = kinds! {
+    Refused "not_confirmed": "`confirm` is not true, and this cannot be undone";
+    Machine "no_git": "git, which push and pull need, cannot be run";
+    Machine "git": "a git command failed";
+    Caller "no_data_dir": "no directory for snapshots is known";
+    Machine "current_directory": "the current directory cannot be determined";
+    Caller "configuration": "the user's configuration is invalid";
+    Caller "patches": "the patches to revert cannot be read";
+    Caller "not_started": "the command could not be started";
+    Refused "not_watched": "the work tree cannot be watched";
+    Caller "not_a_terminal": "interactive mode needs a terminal";
+    Refused "not_loopback": "the address can be reached from other machines";
+    Conflict "already_served": "a server is already running";
+    Machine "not_served": "the server cannot start";
+    Machine "signals": "signals cannot be caught";
+    Machine "output": "the output cannot be written";
+    Machine "json": "a value has no JSON form";
+    Caller "agent": "the agent was not found, or its settings cannot be changed";
+};
 
 /// Every error kind: those of the protocols, of the engine, and of the programs around it.
 pub static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
-    let of_engine =
-        ERROR_KINDS.iter().map(|known| kind(known.code, known.fault.into(), known.about));
+    let of_engine = ERROR_KINDS.iter().map(|&ErrorKind { code, fault, about }| Kind {
+        kind: code,
+        fault: fault.into(),
+        about,
+    });
     OF_PROTOCOLS.iter().copied().chain(of_engine).chain(OF_PROGRAMS.iter().copied()).collect()
 });
 
@@ -218,163 +216,104 @@ fn message(error: &dyn std::error::Error) -> String {
 
 impl From<&Error> for WireError {
     fn from(error: &Error) -> WireError {
+        let (kind, fault) = (error.code(), error.fault().into());
         let (path, details) = facts(error);
-        WireError {
-            kind: error.code(),
-            fault: error.fault().into(),
-            message: message(error),
-            hint: None,
-            path,
-            details: Box::new(details),
-        }
+        let message = message(error);
+        WireError { kind, fault, message, hint: None, path, details: Box::new(details) }
     }
 }
 
-/// The path that an error is about, and further facts.
-type Facts = (Option<WirePath>, ErrorDetails);
-
-fn facts(error: &Error) -> Facts {
+/// Returns the path that an error is about, and further facts.
+fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
+    let mut path = None;
+    let mut details = ErrorDetails::default();
     match error {
-        Error::File(file) => of_path(&file.path),
-        Error::NotATreePath(refused) => {
-            (Some(WirePath::from_bytes(&*refused.path)), ErrorDetails::default())
+        Error::File(FileError { path: at, .. })
+        | Error::Store(StoreError::LostRef { path: at })
+        | Error::Store(StoreError::NewerFormat { path: at, .. })
+        | Error::Store(StoreError::UntrustedStore { path: at, .. })
+        | Error::Store(StoreError::StoreInUse { path: at, .. })
+        | Error::Record(RecordError::DangerousRoot { path: at, .. })
+        | Error::Record(RecordError::NotGit { path: at })
+        | Error::Record(RecordError::Disabled { path: at })
+        | Error::Restore(RestoreError::NotEmpty { path: at })
+        | Error::Restore(RestoreError::InsideRepository { path: at })
+        | Error::Restore(RestoreError::InsideWorkTree { path: at })
+        | Error::Exchange(ExchangeError::NoHistory { path: at })
+        | Error::Exchange(ExchangeError::StillThere { path: at })
+        | Error::Exchange(ExchangeError::BadImport { path: at, .. })
+        | Error::Exchange(ExchangeError::BringsPurged { path: at, .. }) => {
+            path = Some(at.as_path().into());
         }
-        Error::Lookup(error) => lookup_facts(error),
-        Error::Store(error) => store_facts(error),
-        Error::Record(error) => record_facts(error),
-        Error::Restore(error) => restore_facts(error),
-        Error::Session(error) => session_facts(error),
-        Error::Exchange(error) => exchange_facts(error),
-        Error::Busy { path, holder, .. } => {
-            let (path, none) = of_path(path);
-            (path, ErrorDetails { holder: Some(holder.clone()), ..none })
+        Error::Lookup(LookupError::NothingToPurge { path: at })
+        | Error::Lookup(LookupError::NothingLost { path: at })
+        | Error::Lookup(LookupError::Binary { path: at })
+        | Error::Restore(RestoreError::Moved { path: at }) => path = Some(at.into()),
+        Error::NotATreePath(refused) => path = Some(WirePath::from_bytes(&*refused.path)),
+        Error::Lookup(LookupError::UnknownPlan { id })
+        | Error::Lookup(LookupError::UnknownSnapshot { id })
+        | Error::Lookup(LookupError::BeingImported { id })
+        | Error::Lookup(LookupError::NotASnapshot { id, .. })
+        | Error::Store(StoreError::HostileTree { id, .. })
+        | Error::Store(StoreError::Damaged { id, .. }) => details.hash = Some((*id).into()),
+        Error::Lookup(LookupError::UnknownOperation { id })
+        | Error::Lookup(LookupError::NoSuchCheckpoint { name: id })
+        | Error::Session(SessionError::NoSuchStep { step: id })
+        | Error::Session(SessionError::NoSuchMessage { message: id })
+        | Error::Session(SessionError::NoSuchPart { part: id, .. })
+        | Error::Session(SessionError::NoSuchSession { session: id })
+        | Error::Session(SessionError::SessionExists { session: id })
+        | Error::Session(SessionError::NothingReverted { session: id })
+        | Error::Session(SessionError::SharedExpired { session: id })
+        | Error::Exchange(ExchangeError::NoSuchLog { log: id })
+        | Error::Exchange(ExchangeError::Diverged { log: id }) => details.id = Some(id.clone()),
+        Error::Lookup(LookupError::NoSuchFile { id, path: file }) => {
+            (path, details.hash) = (Some(file.into()), Some((*id).into()));
         }
-        // All other errors, including those of newer engines, have only a kind and a message.
-        _ => Facts::default(),
-    }
-}
-
-fn of_path(path: &std::path::Path) -> Facts {
-    (Some(path.into()), ErrorDetails::default())
-}
-
-fn of_id(id: &str) -> Facts {
-    (None, ErrorDetails { id: Some(id.to_owned()), ..ErrorDetails::default() })
-}
-
-fn of_hash(id: &ctrlz::ObjectId) -> Facts {
-    (None, ErrorDetails { hash: Some((*id).into()), ..ErrorDetails::default() })
-}
-
-fn lookup_facts(error: &LookupError) -> Facts {
-    match error {
-        LookupError::Purged { id, replacement } => {
-            let (path, details) = of_hash(id);
-            (path, ErrorDetails { replacement: Some((*replacement).into()), ..details })
+        Error::Lookup(LookupError::Purged { id, replacement }) => {
+            details.hash = Some((*id).into());
+            details.replacement = Some((*replacement).into());
         }
-        LookupError::NothingToPurge { path }
-        | LookupError::NothingLost { path }
-        | LookupError::Binary { path } => (Some(path.into()), ErrorDetails::default()),
-        LookupError::UnknownPlan { id }
-        | LookupError::UnknownSnapshot { id }
-        | LookupError::BeingImported { id }
-        | LookupError::NotASnapshot { id, .. } => of_hash(id),
-        LookupError::NoSuchFile { id, path } => (Some(path.into()), of_hash(id).1),
-        LookupError::UnknownOperation { id } | LookupError::NoSuchCheckpoint { name: id } => {
-            of_id(id)
+        Error::Busy { path: at, holder, .. } => {
+            (path, details.holder) = (Some(at.as_path().into()), Some(holder.clone()));
         }
-        _ => Facts::default(),
-    }
-}
-
-fn store_facts(error: &StoreError) -> Facts {
-    match error {
-        StoreError::HostileTree { id, .. } | StoreError::Damaged { id, .. } => of_hash(id),
-        StoreError::Bomb { id, limit, what } => {
-            let (path, details) = of_hash(id);
-            let what = Some((*what).to_owned());
-            (path, ErrorDetails { limit: Some(*limit), what, ..details })
+        Error::Session(SessionError::SessionBusy { session, holder, .. }) => {
+            (details.id, details.holder) = (Some(session.clone()), Some(holder.clone()));
         }
-        StoreError::LostRef { path }
-        | StoreError::NewerFormat { path, .. }
-        | StoreError::UntrustedStore { path, .. }
-        | StoreError::StoreInUse { path, .. } => of_path(path),
-        _ => Facts::default(),
-    }
-}
-
-fn record_facts(error: &RecordError) -> Facts {
-    let none = ErrorDetails::default();
-    match error {
-        RecordError::DangerousRoot { path, .. }
-        | RecordError::NotGit { path }
-        | RecordError::Disabled { path } => of_path(path),
-        RecordError::NoSpace { path, needed_bytes, free_bytes } => {
-            let (found, limit) = (Some(*free_bytes), Some(*needed_bytes));
-            (Some(path.as_path().into()), ErrorDetails { found, limit, ..none })
+        Error::Store(StoreError::Bomb { id, limit, what }) => {
+            (details.hash, details.limit) = (Some((*id).into()), Some(*limit));
+            details.what = Some((*what).to_owned());
         }
-        RecordError::OverQuota { path, used } => {
+        Error::Record(RecordError::NoSpace { path: at, needed_bytes, free_bytes }) => {
+            path = Some(at.as_path().into());
+            (details.found, details.limit) = (Some(*free_bytes), Some(*needed_bytes));
+        }
+        Error::Record(RecordError::OverQuota { path: at, used }) => {
+            path = Some(at.as_path().into());
             let (found, limit) = if used.store_bytes >= used.max_store_bytes {
                 (used.store_bytes, used.max_store_bytes)
             } else {
                 (used.total_bytes, used.max_total_bytes)
             };
-            let details = ErrorDetails { found: Some(found), limit: Some(limit), ..none };
-            (Some(path.as_path().into()), details)
+            (details.found, details.limit) = (Some(found), Some(limit));
         }
-        RecordError::OverBudget { what, found, limit, largest } => {
-            let path = largest.first().map(|(path, _)| WirePath::from_bytes(&**path));
-            let (what, found) = (Some((*what).to_owned()), Some(*found));
-            (path, ErrorDetails { what, found, limit: Some(*limit), ..none })
+        Error::Record(RecordError::OverBudget { what, found, limit, largest }) => {
+            path = largest.first().map(|(path, _)| WirePath::from_bytes(&**path));
+            details.what = Some((*what).to_owned());
+            (details.found, details.limit) = (Some(*found), Some(*limit));
         }
-        _ => Facts::default(),
+        Error::Restore(RestoreError::MassChange { removed, files }) => {
+            (details.removed, details.files) = (Some(*removed), Some(*files));
+        }
+        Error::Restore(RestoreError::RolledBack { cause })
+        | Error::Restore(RestoreError::Interrupted { cause }) => {
+            (path, details) = facts(cause);
+            details.cause = Some(cause.code());
+        }
+        // All other errors, including those of newer engines, have only a kind and a message.
+        _ => (),
     }
-}
-
-fn restore_facts(error: &RestoreError) -> Facts {
-    match error {
-        RestoreError::Moved { path } => (Some(path.into()), ErrorDetails::default()),
-        RestoreError::NotEmpty { path }
-        | RestoreError::InsideRepository { path }
-        | RestoreError::InsideWorkTree { path } => of_path(path),
-        RestoreError::MassChange { removed, files } => {
-            let (removed, files) = (Some(*removed), Some(*files));
-            (None, ErrorDetails { removed, files, ..ErrorDetails::default() })
-        }
-        RestoreError::RolledBack { cause } | RestoreError::Interrupted { cause } => {
-            let (path, details) = facts(cause);
-            (path, ErrorDetails { cause: Some(cause.code()), ..details })
-        }
-        _ => Facts::default(),
-    }
-}
-
-fn session_facts(error: &SessionError) -> Facts {
-    match error {
-        SessionError::SessionBusy { session, holder, .. } => {
-            let (path, details) = of_id(session);
-            (path, ErrorDetails { holder: Some(holder.clone()), ..details })
-        }
-        SessionError::NoSuchStep { step: id }
-        | SessionError::NoSuchMessage { message: id }
-        | SessionError::NoSuchPart { part: id, .. }
-        | SessionError::NoSuchSession { session: id }
-        | SessionError::SessionExists { session: id }
-        | SessionError::NothingReverted { session: id }
-        | SessionError::SharedExpired { session: id } => of_id(id),
-        _ => Facts::default(),
-    }
-}
-
-fn exchange_facts(error: &ExchangeError) -> Facts {
-    match error {
-        ExchangeError::NoHistory { path }
-        | ExchangeError::StillThere { path }
-        | ExchangeError::BadImport { path, .. }
-        | ExchangeError::BringsPurged { path, .. } => of_path(path),
-        ExchangeError::NoSuchLog { log: id } | ExchangeError::Diverged { log: id } => of_id(id),
-        _ => Facts::default(),
-    }
+    (path, details)
 }
 
 impl From<Error> for WireError {
