@@ -595,7 +595,7 @@ mod tests {
                 let text: Vec<u8> = (0..40 + number % 7)
                     .flat_map(|_| (random_name() + "\n").into_bytes())
                     .collect();
-                let id = writer.add(Kind::Blob, &text, |_| false).unwrap();
+                let id = writer.add(Kind::Blob, &text, |_| false).unwrap().unwrap();
                 let next = [&text[..], b"and more"].concat();
                 let next_id = hash_object(Kind::Blob, &next).unwrap();
                 let delta = super::super::delta::delta(Kind::Blob, &text, &next).unwrap();
@@ -714,7 +714,7 @@ mod tests {
                 |at: usize| format!("{at} {}\n", if at == version || at == 50 { word } else { "" });
             (0..100).flat_map(|at| line(at).into_bytes()).collect()
         };
-        let first = writer.add(Kind::Blob, &text(0), |_| false).unwrap();
+        let first = writer.add(Kind::Blob, &text(0), |_| false).unwrap().unwrap();
         let mut versions = vec![(first, text(0), Vec::new())];
         for version in 1..40 {
             let (base, before, _) = versions.last().unwrap();
