@@ -166,7 +166,8 @@ fn alias(lab: &Lab, random: &mut Random) -> (PathBuf, String) {
     };
     for _ in 0..random.below(4) {
         let ups = ["missing/../", ".agent/../", "./", &format!("../{name}/"), "sub/../"];
-        path.push_str(random.pick(&ups));
+        let up = *random.pick(&ups);
+        path.push_str(up);
     }
     path.push_str(".agent/snapshots");
     let from = if random.below(3) == 0 { project.join("sub") } else { project.clone() };
