@@ -9,7 +9,6 @@ use ctrlz_api::WireError;
 use ctrlz_server::ServeError;
 
 use crate::hints;
-use crate::render;
 
 /// Exit code for wrong usage, the same as clap's.
 pub(crate) const WRONG_USAGE: u8 = 2;
@@ -160,12 +159,6 @@ impl Failure {
 
     /// Returns a suggestion for the user, if there is one.
     pub(crate) fn hint(&self) -> Option<String> {
-        // The suggested command acts on the same work tree.
-        let program = format!("`{} ", render::program());
-        self.advice().map(|text| text.replace("`ctrlz ", &program))
-    }
-
-    fn advice(&self) -> Option<String> {
         let text = match self {
             Failure::Engine(error) => return hints::hint(error),
             Failure::NoDataDir => "pass --data-dir DIR, or set CTRLZ_DATA_DIR",
