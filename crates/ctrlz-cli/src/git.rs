@@ -107,6 +107,19 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// Returns whether git carries the address itself. For any other scheme it starts a helper
+    /// program, such as `fd`, which reads from any file descriptor.
+    fn has_known_transport(&self) -> bool {
+        const KNOWN: [&str; 7] = ["http", "https", "ssh", "git", "git+ssh", "ssh+git", "file"];
+        let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+        let end = self.text.bytes().position(|byte| !is_scheme(byte)).unwrap_or(self.text.len());
+        let (scheme, rest) = self.text.split_at(end);
+        match rest.starts_with("://") {
+            true => KNOWN.contains(&scheme),
+            false => !rest.starts_with("::"),
+        }
+    }
+
     fn allow(&self, command: &mut Command) {
         if self.is_of_project {
             command.args(["-c", "protocol.file.allow=never"]);
@@ -114,24 +127,45 @@ impl Address {
     }
 }
 
-/// Returns the address of a remote of the user's repository, or the text itself.
-pub(crate) fn address(root: &Path, remote: &OsStr) -> Address {
+/// Returns the address of a remote of the user's repository, or the text itself if it is an address
+/// or a remote of the user's own configuration. Refuses other names: git would take them for
+/// directories of the project and run their hooks.
+pub(crate) fn address(git_dir: &Path, root: &Path, remote: &OsStr) -> Result<Address, Failure> {
     let text = remote.to_string_lossy().into_owned();
-    if text.contains([':', '/']) {
-        return Address { text, is_of_project: false };
+    if text.contains(':') || ["./", "../", "/"].iter().any(|start| text.starts_with(start)) {
+        return Ok(Address { text, is_of_project: false });
     }
     // Git locates the configuration, which is elsewhere for a linked work tree. Reading one value
     // runs no program.
     let mut command = git_anywhere();
     let key = format!("remote.{text}.url");
     command.arg("-C").arg(root).args(["config", "--local", "--no-includes", "--get", &key]);
-    match run(&mut command, "read the configuration") {
-        Ok(output) if !output.stdout.is_empty() => {
-            let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-            Address { text, is_of_project: true }
-        }
-        _ => Address { text, is_of_project: false },
+    if let Some(text) = value(&mut command) {
+        let address = Address { text, is_of_project: true };
+        return if address.has_known_transport() {
+            Ok(address)
+        } else {
+            let why = "the project names a remote whose address is of no known kind; if you trust \
+                       it, pass the address itself";
+            Err(Failure::Option { why })
+        };
     }
+    // The repository at `git_dir` names no remote, so that only the user's configuration is left.
+    let mut command = git_anywhere();
+    command.arg("--git-dir").arg(git_dir).args(["config", "--get", &key]);
+    match value(&mut command) {
+        Some(_) => Ok(Address { text, is_of_project: false }),
+        None => Err(Failure::Option {
+            why: "the repository has no remote of this name; a path starts with ./, ../ or /",
+        }),
+    }
+}
+
+/// Returns the value that `git config` prints, if there is one.
+fn value(command: &mut Command) -> Option<String> {
+    let output = run(command, "read the configuration").ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (!text.is_empty()).then_some(text)
 }
 
 /// Returns an address without the user name and password of its URL.
@@ -218,6 +252,18 @@ pub(crate) enum Ignored {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_addresses_that_git_carries_itself_have_a_known_transport() {
+        let known =
+            |text: &str| Address { text: text.into(), is_of_project: true }.has_known_transport();
+        for text in ["https://host/a", "ssh://host/a", "me@host:a", "host:a", "[::1]:a", "../a"] {
+            assert!(known(text), "{text}");
+        }
+        for text in ["fd::17", "ext::sh -c x", "x::https://host/a", "fd://1", "rsync://host/a"] {
+            assert!(!known(text), "{text}");
+        }
+    }
 
     #[test]
     fn a_shown_address_has_no_password() {

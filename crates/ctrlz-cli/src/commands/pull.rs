@@ -35,8 +35,8 @@ pub(crate) struct PullArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &PullArgs, out: &mut Output) -> Result<Done, Failure> {
-    let address = git::address(place.root(), &args.remote);
     let exchange = place.workspace.begin_exchange()?;
+    let address = git::address(exchange.git_dir(), place.root(), &args.remote)?;
     let ignored = if args.ignored { Ignored::Too } else { Ignored::Not };
     git::fetch(exchange.git_dir(), &address, ignored)?;
     let from = git::shown(&address.text);

@@ -10,8 +10,8 @@ use crate::render::Output;
 
 /// Push snapshots and sessions to a git server
 ///
-/// Git transfers them, with your keys and credential helpers. REMOTE is an address, or the name of
-/// a remote of your own repository. Many machines and sandboxes can push to one repository, even
+/// Git transfers them, with your keys and credential helpers. REMOTE is an address, the name of
+/// a remote of your own repository, or a path that starts with ./, ../ or /. Many machines and sandboxes can push to one repository, even
 /// with the same path: each writes under a name of its own and never overwrites another's. Only new
 /// operations are sent. Ignored files are not sent unless --ignored is given.
 ///
@@ -40,7 +40,7 @@ pub(crate) fn run(place: &Place, args: &PushArgs, out: &mut Output) -> Result<Do
     }
     let log = workspace.log_name()?.ok_or_else(nothing)?;
     let exchange = workspace.begin_push()?;
-    let address = git::address(place.root(), &args.remote);
+    let address = git::address(exchange.git_dir(), place.root(), &args.remote)?;
     let there = git::list(exchange.git_dir(), &address, &log)?;
     let push = workspace.plan_push(&there, args.ignored)?;
     if !push.updates.is_empty() {

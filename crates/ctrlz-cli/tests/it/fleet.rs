@@ -535,3 +535,43 @@ fn a_repository_that_a_project_names_as_its_remote_runs_no_hook() {
     assert_ne!(bench.run(&["push", "local"]).code, 0);
     assert!(!mark.exists(), "ext:: ran");
 }
+
+/// Git would take the name for a directory of the project.
+#[test]
+fn a_remote_name_that_is_not_configured_is_refused() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("a.txt", "one\n");
+    bench.track();
+    let (program, mark) = mark(&bench);
+    for dir in ["origin", "team/origin"] {
+        bench.git(&["init", "-q", "--bare", dir]);
+        std::fs::copy(&program, bench.project.join(dir).join("hooks/pre-receive")).unwrap();
+        for command in ["push", "pull"] {
+            bench.fails(&[command, dir], 2, "no remote of this name");
+        }
+    }
+    assert!(!mark.exists(), "a hook ran");
+    // A remote of the user's own configuration is one that the user chose.
+    bench.git(&["init", "-q", "--bare", "../server.git"]);
+    let server = bench.home.join("server.git");
+    bench.write_home(".gitconfig", &format!("[remote \"mine\"]\n\turl = {}\n", server.display()));
+    let mut push = bench.net_command(&["push", "mine"]);
+    assert_eq!(finish(push.env_remove("GIT_CONFIG_GLOBAL")).code, 0);
+    bench.net_ok(&["push", "../server.git"]);
+}
+
+/// Git starts a program for each other kind of address; `fd` waits for a file descriptor.
+#[test]
+fn a_project_cannot_name_a_remote_of_an_unknown_transport() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("a.txt", "one\n");
+    bench.track();
+    for address in ["fd::0", "fd::17", "x::https://localhost/a", "rsync://localhost/a"] {
+        bench.git(&["config", "remote.odd.url", address]);
+        for command in ["push", "pull"] {
+            bench.fails(&[command, "odd"], 2, "of no known kind");
+        }
+    }
+}
