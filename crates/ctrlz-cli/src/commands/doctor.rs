@@ -75,7 +75,11 @@ fn judge<T>(
 
 fn check_status(place: &Place, status: &Status, checks: &mut Vec<Check>) {
     let mut add = |name, ok, detail| checks.push(Check { name, ok, detail });
-    let git = if status.git { "a git work tree" } else { "not in a git repository" };
+    let git = match place.workspace.has_unusable_repository() {
+        true => "its .git cannot be used as a repository; snapshots are taken without it",
+        false if status.git => "a git work tree",
+        false => "not in a git repository",
+    };
     add("work tree", true, format!("{}, {git}", shown(&status.root)));
     // The first capture, which has run by now, determines the store.
     let store = status.store.clone().or_else(|| place.workspace.store_path().ok().flatten());

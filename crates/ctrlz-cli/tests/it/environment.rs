@@ -164,3 +164,44 @@ fn undo_works_with_a_broken_git_file_or_directory() {
         assert_eq!(bench.read("f").as_deref(), Some("precious\n"), "{script:?}");
     }
 }
+
+/// A step can replace any part of a `.git`, also before the first snapshot.
+#[test]
+fn an_unusable_object_directory_does_not_prevent_recording() {
+    let damages = [
+        ("objects/pack", "echo x > P"),
+        ("objects/pack", "mkfifo P"),
+        ("objects/pack", "ln -s pack P"),
+        ("objects", "echo x > P"),
+        ("objects", "mkfifo P"),
+        ("objects", "ln -s objects P"),
+        ("objects/info/alternates", "mkdir P"),
+        ("packed-refs", "mkdir P"),
+        ("shallow", "mkdir P"),
+    ];
+    for (path, damage) in damages {
+        for is_first in [true, false] {
+            let bench = Bench::new();
+            bench.write("f", "one\n");
+            bench.git(&["init", "-q"]);
+            bench.git(&["add", "f"]);
+            bench.git(&["commit", "-q", "-m", "one"]);
+            if !is_first {
+                bench.ok(&["track"]);
+            }
+            let script = damage.replace('P', &format!(".git/{path}"));
+            let ran = bench.shell(&format!("rm -rf .git/{path} && {script}"));
+            assert_eq!(ran.code, 0, "{ran:?}");
+            for command in [&["status"][..], &["track"], &["doctor"]] {
+                let ran = bench.run(command);
+                assert_eq!(ran.code, 0, "{path}: {damage}: {ran:?}");
+                let is_noted = ran.text().contains(".git cannot be used as a repository");
+                let has_note = path.starts_with("objects/pack") || path == "objects";
+                assert!(is_noted || !has_note || command == ["track"], "{path}: {ran:?}");
+            }
+            bench.ok(&["run", "--", "sh", "-c", "echo two > f"]);
+            bench.ok(&["undo"]);
+            assert_eq!(bench.read("f").as_deref(), Some("one\n"), "{path}: {damage}");
+        }
+    }
+}

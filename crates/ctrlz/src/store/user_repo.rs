@@ -73,7 +73,15 @@ impl UserRepo {
             }
             None => git_dir.clone(),
         };
-        let usable = git_dir.join("HEAD").is_file() && common_dir.join("objects").is_dir();
+        let objects = common_dir.join("objects");
+        // A `pack` that is missing is fine.
+        let is_readable = |dir: &Path| match std::fs::read_dir(dir) {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound && dir != objects,
+        };
+        let usable = git_dir.join("HEAD").is_file()
+            && is_readable(&objects)
+            && is_readable(&objects.join("pack"));
         usable.then_some(UserRepo { git_dir, common_dir })
     }
 
@@ -197,12 +205,12 @@ impl UserRepo {
             .lines()
             .filter_map(|line| line.parse().ok())
             .collect();
-        let objects = Objects::open(&self.objects_dir())?;
+        // An unreadable repository must not prevent a snapshot.
+        let Ok(objects) = Objects::open(&self.objects_dir()) else { return Ok(None) };
         for _ in 0..MAX_HISTORY {
             if shallow.contains(&id) {
                 return Ok(None);
             }
-            // An unreadable repository must not prevent a snapshot.
             let Ok(Some((Kind::Commit, bytes))) = objects.read_known(&id) else { return Ok(None) };
             let Some(commit) = parse_commit(&bytes) else { return Ok(None) };
             match commit.parents.first() {
