@@ -138,8 +138,10 @@ impl Rules {
 }
 
 fn add(search: &mut Search, text: &[u8]) {
+    // Like git, ends the last line, so that a carriage return before it is removed.
+    let text = [text, b"\n"].concat();
     search
-        .add_patterns_buffer(text, PathBuf::new(), None, Ignore::default())
+        .add_patterns_buffer(&text, PathBuf::new(), None, Ignore::default())
         .expect("a buffer without a root cannot fail");
 }
 
@@ -178,6 +180,16 @@ mod tests {
         assert_eq!(sub.verdict(b"sub/x.tmp", false), Verdict::Plain);
         assert_eq!(sub.verdict(b"sub/y.tmp", false), Verdict::Ignored);
         assert_eq!(sub.verdict(b"sub/only-here", false), Verdict::Ignored);
+    }
+
+    #[test]
+    fn a_carriage_return_at_the_end_of_any_line_is_removed() {
+        let base = Rules::base(&[b"*.tmp\r"], &[], &[]);
+        let root = base.child(b"", b"*.bak\r\n*.log\r");
+        for path in [&b"a.tmp"[..], b"a.bak", b"a.log"] {
+            assert_eq!(root.verdict(path, false), Verdict::Ignored);
+        }
+        assert_eq!(root.verdict(b"a.log\r", false), Verdict::Plain);
     }
 
     #[test]
