@@ -164,7 +164,7 @@ impl Objects {
                     return Ok(Some((kind, bytes)));
                 }
                 Ok(Some(_)) => {
-                    problem = Some(Error::damaged(id, "its bytes do not have this hash"))
+                    problem = Some(Error::damaged(id, "its bytes do not have this hash"));
                 }
                 Ok(None) => (),
                 Err(why) => problem = Some(Error::damaged(id, why)),
