@@ -125,7 +125,7 @@ pub use session::{
     StepBegun, StepEnd, StepEnded, StepRecord, StepStart, TimelineEntry, TimelineFile,
     TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Unrecorded, Version, WalkBack,
 };
-pub use store::{GcReport, GitDirs, Head, git_dirs};
+pub use store::{GcReport, GitDirs, Head, check_data_dir, git_dirs};
 pub use watch::{Refusal, WatchEnd, WatchOptions, Watcher, WatcherStatus};
 pub use workspace::{
     Diffs, HeldLock, ListedFile, Notice, Patch, PatchToRevert, Point, Presence, Signs, Status,

@@ -382,6 +382,16 @@ impl Steps<'_> {
         let paths = [shared, own].concat();
         let empty = MadeDirs::of(self.setup).empty_without(&paths, &removed);
         plan.extend(empty.into_iter().map(|path| Action::RemoveDir { path }));
+        // The plugins of all clients are in one directory.
+        let plugins = self.setup.data_dir.join("integrations");
+        let is_gone = |entry: io::Result<std::fs::DirEntry>| {
+            entry.is_ok_and(|entry| removed.contains(&entry.path()))
+        };
+        if removed.contains(&self.plugin_dir())
+            && std::fs::read_dir(&plugins).is_ok_and(|mut entries| entries.all(is_gone))
+        {
+            plan.push(Action::RemoveDir { path: plugins });
+        }
         if Record::of(self.client, self.setup).exists() {
             plan.push(Action::Forget { project: self.setup.project.clone() });
         }

@@ -197,6 +197,7 @@ fn setup(
     environment: &Environment,
 ) -> Result<Setup, Failure> {
     let data_dir = environment.data_dir(global)?;
+    ctrlz::check_data_dir(&data_dir)?;
     let dir = global.directory.clone().map_or_else(std::env::current_dir, Ok);
     let dir = dir.and_then(|dir| dir.canonicalize()).map_err(Failure::CurrentDirectory)?;
     let here = ctrlz::find_work_tree(&dir, &data_dir, environment.home());
@@ -228,7 +229,7 @@ fn this_program() -> Result<PathBuf, Failure> {
 /// Sends a client's events for a change in a temporary project, and undoes the change.
 fn prove(setup: &Setup) -> Result<(), Failure> {
     let failed = |why: String| Failure::Agent { why: format!("the hooks do not work: {why}") };
-    let place = setup.data_dir.join(format!("integrations/.proof-{}", std::process::id()));
+    let place = setup.data_dir.join(format!(".proof-{}", std::process::id()));
     let project = place.join("project");
     std::fs::create_dir_all(&project).map_err(|error| failed(error.to_string()))?;
     let proven = try_out(setup, &place, &project);

@@ -279,3 +279,22 @@ fn nothing_is_installed_through_a_link_out_of_the_project() {
         assert!(everything(&outside).is_empty(), "{client}");
     }
 }
+
+/// The agent later runs what is in this directory.
+#[test]
+fn install_refuses_a_plugin_directory_that_is_a_link_and_makes_it_private() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let bench = Bench::new();
+    std::fs::create_dir_all(&bench.data).unwrap();
+    let (plugins, elsewhere) = (bench.data.join("integrations"), bench.home.join("elsewhere"));
+    std::fs::create_dir(&elsewhere).unwrap();
+    symlink(&elsewhere, &plugins).unwrap();
+    bench.fails(&["install", "cline"], 1, "not a directory of this user");
+    bench.fails(&["track"], 1, "not a directory of this user");
+    assert_eq!(contents(&elsewhere), []);
+    std::fs::remove_file(&plugins).unwrap();
+    std::fs::create_dir(&plugins).unwrap();
+    std::fs::set_permissions(&plugins, std::fs::Permissions::from_mode(0o777)).unwrap();
+    bench.ok(&["install", "cline"]);
+    assert_eq!(plugins.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+}

@@ -22,6 +22,7 @@ mod trust;
 mod user_repo;
 
 pub use gc::GcReport;
+pub use trust::check_data_dir;
 
 pub(crate) use alternates::Borrowed;
 pub(crate) use bundle::Bundle;
@@ -38,8 +39,6 @@ pub(crate) use tombstones::Tombstones;
 pub(crate) use trees::{
     Change as TreeChange, build as build_tree, edit as edit_tree, write as write_tree,
 };
-pub(crate) use trust::{
-    Trust, check_data_dir, is_in_project, note_pending, pending, resolve_store, set_aside,
-};
+pub(crate) use trust::{Trust, is_in_project, note_pending, pending, resolve_store, set_aside};
 pub(crate) use user_repo::UserRepo;
 pub use user_repo::{GitDirs, Head, git_dirs};

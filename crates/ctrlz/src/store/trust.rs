@@ -179,7 +179,7 @@ pub(crate) fn pending(store: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// Refuses a data directory with parts that another user could write to, and removes the
 /// permissions of group and others from its subdirectories.
-pub(crate) fn check_data_dir(data_dir: &Path) -> Result<(), Error> {
+pub fn check_data_dir(data_dir: &Path) -> Result<(), Error> {
     let me = rustix::process::geteuid().as_raw();
     for path in data_dir.ancestors() {
         let is_foreign =
@@ -188,7 +188,7 @@ pub(crate) fn check_data_dir(data_dir: &Path) -> Result<(), Error> {
             return Err(Error::untrusted(path, "it is a link that another user made"));
         }
     }
-    for part in ["snapshot", "paths", "stores", "agents"] {
+    for part in ["snapshot", "paths", "stores", "agents", "integrations"] {
         let path = data_dir.join(part);
         let Ok(meta) = path.symlink_metadata() else { continue };
         if !meta.is_dir() || meta.uid() != me {
