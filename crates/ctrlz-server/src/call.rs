@@ -187,7 +187,7 @@ pub(crate) async fn read_body(body: Body) -> Result<String, Refusal> {
 fn demanded(method: &str, body: &str) -> Result<String, Refusal> {
     let text = if body.trim().is_empty() { "{}" } else { body };
     let mut fields: BTreeMap<String, Box<RawValue>> = parsed(text)?;
-    let ids = ["session", "message", "part", "step", "id", "operation", "before", "label"];
+    let ids = ["session", "message", "part", "step", "id", "operation", "before", "tool", "who"];
     for (key, value) in fields.iter().filter(|(key, _)| ids.contains(&key.as_str())) {
         if let Ok(text) = serde_json::from_str::<String>(value.get()) {
             check_id(key, &text)?;

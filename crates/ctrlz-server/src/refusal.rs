@@ -39,7 +39,7 @@ pub(crate) fn status(kind: &str, fault: Fault) -> StatusCode {
         "overloaded" => return StatusCode::TOO_MANY_REQUESTS,
         "timed_out" | "cancelled" => return StatusCode::SERVICE_UNAVAILABLE,
         "purged" => return StatusCode::GONE,
-        "not_a_hash" | "not_a_tree_path" => return StatusCode::BAD_REQUEST,
+        "not_a_hash" | "not_a_tree_path" | "too_long" => return StatusCode::BAD_REQUEST,
         "binary" | "key_reused" | "not_a_snapshot" | "configuration" => {
             return StatusCode::UNPROCESSABLE_ENTITY;
         }

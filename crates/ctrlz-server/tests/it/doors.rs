@@ -482,3 +482,23 @@ fn snapshot_content_is_never_served_as_a_page() {
         assert_eq!(reply.header("cache-control"), Some("no-store"));
     }
 }
+
+/// The limits are those of the engine, as over RPC.
+#[test]
+fn long_names_are_refused_and_long_labels_cut() {
+    let lab = Lab::new();
+    let long = "L".repeat(5_000);
+    for key in ["session", "message", "part", "tool", "who"] {
+        let mut step = json!({ "session": "s9", "message": "m9" });
+        step[key] = json!(long);
+        let reply = lab.method("begin_step", &step);
+        assert_eq!((reply.status, reply.kind().as_str()), (400, "invalid_params"), "{key}");
+    }
+    let parent = json!({ "session": "s9", "parent": { "session": long } });
+    let reply = lab.method("begin_step", &parent);
+    assert_eq!((reply.status, reply.kind().as_str()), (400, "too_long"));
+    let step = json!({ "session": "s9", "message": "m9", "label": long });
+    assert_eq!(lab.method("begin_step", &step).status, 200);
+    let named = lab.method("checkpoint", &json!({ "label": long }));
+    assert_eq!((named.status, named.kind().as_str()), (400, "too_long"));
+}
