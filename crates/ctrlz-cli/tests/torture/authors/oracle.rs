@@ -353,16 +353,18 @@ impl Oracle {
     /// event of their turn.
     pub(crate) fn mark_idle(&mut self) {
         for step in self.idle_steps() {
-            let since = self.segments.iter_mut().skip(self.steps[step].sign);
-            since.for_each(|segment| drop(segment.idle.insert(step)));
+            for segment in self.segments.iter_mut().skip(self.steps[step].sign) {
+                segment.idle.insert(step);
+            }
         }
     }
 
     /// Like [`Oracle::mark_idle`], if another command than an undo may have recorded the segment.
     pub(crate) fn mark_perhaps_idle(&mut self) {
         for step in self.idle_steps() {
-            let since = self.segments.iter_mut().skip(self.steps[step].sign);
-            since.for_each(|segment| drop(segment.may_be_idle.insert(step)));
+            for segment in self.segments.iter_mut().skip(self.steps[step].sign) {
+                segment.may_be_idle.insert(step);
+            }
         }
     }
 
