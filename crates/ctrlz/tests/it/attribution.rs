@@ -18,8 +18,8 @@ fn edit_of(start: StepStart, path: &str) -> StepStart {
     StepStart { only_named: true, ..naming(start, path) }
 }
 
-fn end_with(lab: &Lab, step: &str, end: StepEnd) {
-    lab.workspace().end_step_with(step, &end, &Progress::default()).unwrap();
+fn end_with(lab: &Lab, step: &str, end: &StepEnd) {
+    lab.workspace().end_step_with(step, end, &Progress::default()).unwrap();
 }
 
 fn sub_agent(message: &str, step: &str) -> StepStart {
@@ -79,7 +79,7 @@ fn edits_made_while_a_permission_prompt_is_open_belong_to_the_user() {
     end_with(
         &lab,
         "1",
-        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+        &StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
     );
     let report = lab.undo();
     assert!(report.is_complete(), "{report:?}");
@@ -95,7 +95,7 @@ fn a_refused_tool_call_owns_nothing() {
     lab.step("s", "m0", "0", |lab| lab.write("a", "AGENT\n"));
     lab.begin(naming(start("s", "m1", "1"), "notes"));
     lab.write("notes", "user\n");
-    end_with(&lab, "1", StepEnd { refused: true, ..StepEnd::default() });
+    end_with(&lab, "1", &StepEnd { refused: true, ..StepEnd::default() });
     let newest = lab.workspace().log(1).unwrap().remove(0);
     assert!(
         newest.kind != OperationKind::Step
@@ -214,7 +214,7 @@ fn user_edits_before_the_tool_ran_survive_a_permission_only_change_by_the_tool()
     end_with(
         &lab,
         "1",
-        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+        &StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
     );
     lab.undo();
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
@@ -293,7 +293,7 @@ fn a_file_named_by_a_refused_call_is_not_credited_to_another_open_step() {
     lab.write("a", "AGENT\n");
     lab.begin(edit_of(start("s", "m1", "2"), "notes"));
     lab.write("notes", "user\n");
-    end_with(&lab, "2", StepEnd { refused: true, ..StepEnd::default() });
+    end_with(&lab, "2", &StepEnd { refused: true, ..StepEnd::default() });
     lab.end("1");
     lab.undo();
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "user\n".into()));
@@ -321,7 +321,7 @@ fn a_refused_call_in_a_parallel_batch_disowns_what_another_calls_end_recorded_fo
     lab.write("notes", "one\nuser\n");
     lab.write("a", "AGENT\n");
     lab.end("2");
-    end_with(&lab, "1", StepEnd { refused: true, ..StepEnd::default() });
+    end_with(&lab, "1", &StepEnd { refused: true, ..StepEnd::default() });
     let report = lab.undo();
     assert_eq!(report.steps, ["2"], "{report:?}");
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
@@ -345,7 +345,7 @@ fn a_call_disowns_edits_that_were_recorded_while_its_permission_question_was_ope
     end_with(
         &lab,
         "1",
-        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+        &StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
     );
     lab.undo();
     assert_eq!((lab.read("a"), lab.read("b")), ("one\n".into(), "one\n".into()));
@@ -363,7 +363,7 @@ fn user_edits_of_an_edited_file_are_found_although_a_snapshot_recorded_them() {
     lab.write("a", "AGENT\nuser\n");
     let replaced = vec![("one\n".to_owned(), "AGENT\n".to_owned())];
     let edit = FileEdit { path: tree_path("a"), found: None, replaced };
-    end_with(&lab, "1", StepEnd { edits: vec![edit], ..StepEnd::default() });
+    end_with(&lab, "1", &StepEnd { edits: vec![edit], ..StepEnd::default() });
     let blame = lab.workspace().blame(&tree_path("a")).unwrap();
     let kinds: Vec<OperationKind> = blame.iter().map(|line| line.origin.kind).collect();
     assert_eq!(kinds, [OperationKind::Step, OperationKind::Outside]);
@@ -381,7 +381,7 @@ fn an_edit_of_another_call_is_not_the_users_when_a_call_reports_the_text_that_it
     lab.write("a", "one\nFIRST\nSECOND\n");
     let found = Some("one\nFIRST\n".to_owned());
     let edit = FileEdit { path: tree_path("a"), found, replaced: Vec::new() };
-    end_with(&lab, "2", StepEnd { edits: vec![edit], ..StepEnd::default() });
+    end_with(&lab, "2", &StepEnd { edits: vec![edit], ..StepEnd::default() });
     lab.end("1");
     assert!(lab.undo().is_complete());
     assert_eq!(lab.read("a"), "one\n");
@@ -401,7 +401,7 @@ fn log_and_blame_show_user_edits_during_a_permission_prompt_as_the_users() {
     end_with(
         &lab,
         "1",
-        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+        &StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
     );
     let workspace = lab.workspace();
     let newest = workspace.timeline(&ctrlz::TimelineQuery::default()).unwrap().remove(0);
