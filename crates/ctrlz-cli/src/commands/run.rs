@@ -105,24 +105,23 @@ pub(super) struct Ran {
 
 /// Runs the command between the two snapshots of a step.
 pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Result<Ran, Failure> {
-    let begun = place.map_err(|failure| (None, failure)).and_then(|place| {
-        let info = info_of(args);
-        match begin(&place, args, info.clone()) {
-            Ok(step) => Ok((place, step)),
-            Err(failure) => Err((Some((place, info)), failure)),
+    let begun = place.and_then(|place| {
+        let begun = begin(&place, args, info_of(args));
+        if let Err(failure) = &begun
+            && args.anyway
+        {
+            note_gap(&place, info_of(args), failure);
         }
+        Ok((place, begun?))
     });
     let begun = match begun {
         Ok(begun) => Some(begun),
-        Err((here, failure)) if args.anyway => {
+        Err(failure) if args.anyway => {
             let why = render::message(&failure);
-            if let Some((place, info)) = here {
-                note_gap(&place, info, &failure);
-            }
             render::note(&format!("ctrlz: {why}; running the command without a way back"));
             None
         }
-        Err((_, failure)) => {
+        Err(failure) => {
             render::note("ctrlz: the command was not run, as it could not be undone (--anyway)");
             return Err(failure);
         }

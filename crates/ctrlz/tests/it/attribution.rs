@@ -232,7 +232,7 @@ fn a_call_disowns_edits_that_a_snapshot_recorded_while_its_permission_question_w
     std::thread::sleep(Duration::from_millis(900));
     lab.write("a", "AGENT\n");
     let end = StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() };
-    end_with(&lab, "1", end);
+    end_with(&lab, "1", &end);
     assert!(lab.undo().is_complete());
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
 }
