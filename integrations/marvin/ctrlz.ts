@@ -892,7 +892,7 @@ declare namespace wire {
   interface Kept { failure: boolean; path: Path; text: string }
   type Kind = "no_such_step" | "no_such_session" | "nothing_to_undo" | "nothing_to_redo" | "dangerous_root" | "not_git" | "disabled"
   interface Log { operations: LogEntry[] }
-  interface LogEntry { after: Hash; at_millis: number; before: Hash | null; changes: LoggedFile[]; files: number | null; kind: string; label: string | null; operation: string; session: string | null; steps: LoggedStep[]; taken_back: boolean }
+  interface LogEntry { after: Hash; at_millis: number; before: Hash | null; changes: LoggedFile[]; files: number | null; kind: string; label: string | null; operation: string; outside?: Path[]; session: string | null; steps: LoggedStep[]; taken_back: boolean }
   interface LoggedFile { path: Path; status: ChangeStatus }
   interface LoggedStep { label: string | null; message: string | null; parent: ParentTurn | null; part: string | null; session: string; step: string; tool: string | null; undone: boolean; who: string | null }
   interface Methods { begin_step: { params: Place & BeginParams; result: StepBegun | Disabled };

@@ -910,7 +910,7 @@ declare namespace wire {
   interface Kept { failure: boolean; path: Path; text: string }
   type Kind = "no_such_step" | "session_exists" | "dangerous_root" | "not_git" | "disabled"
   interface Log { operations: LogEntry[] }
-  interface LogEntry { after: Hash; at_millis: number; before: Hash | null; changes: LoggedFile[]; files: number | null; kind: string; label: string | null; operation: string; session: string | null; steps: LoggedStep[] }
+  interface LogEntry { after: Hash; at_millis: number; before: Hash | null; changes: LoggedFile[]; files: number | null; kind: string; label: string | null; operation: string; outside?: Path[]; session: string | null; steps: LoggedStep[] }
   interface LoggedFile { path: Path; status: ChangeStatus }
   interface LoggedStep { label: string | null; message: string | null; parent: ParentTurn | null; part: string | null; session: string; step: string; tool: string | null; who: string | null }
   interface Methods { begin_step: { params: Place & BeginParams; result: StepBegun | Disabled };
