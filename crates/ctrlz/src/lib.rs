@@ -67,16 +67,18 @@
 
 #![deny(unsafe_code)]
 
-mod care;
 mod clock;
 mod compare;
 mod defect;
 mod error;
+mod exchange;
 mod fs;
+mod gc;
 mod git;
 mod hold;
 mod jobs;
 mod log;
+mod maintenance;
 mod options;
 mod outside;
 mod pack;
@@ -91,11 +93,6 @@ mod store;
 mod watch;
 mod workspace;
 
-pub use care::{
-    Adopted, CareReport, Consumer, DeepRepack, DiskUse, Exchange, ExportOptions, Exported, Growth,
-    Imported, Log, LostMessage, OnPurged, Problem, Pulled, PulledLog, PurgeOptions, PurgeReport,
-    Push, RefUpdate, Relinked, RepairReport, Retention, Verification, relink,
-};
 pub use clock::now_millis;
 pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
 #[cfg(debug_assertions)]
@@ -104,12 +101,21 @@ pub use error::{
     ERROR_KINDS, Error, ErrorKind, ExchangeError, Fault, LookupError, QuotaUse, RecordError,
     RestoreError, SessionError, StoreError,
 };
+pub use exchange::{
+    Adopted, Exchange, ExportOptions, Exported, Imported, Log, OnPurged, Pulled, PulledLog, Push,
+    RefUpdate,
+};
 pub use fs::FileError;
+pub use gc::GcReport;
 pub use git::{NotAHash, ObjectId, TreeProblem};
 pub use hold::Recovery;
 pub use log::{
     Boundary, Credit, Details, Disowned, Forked, Gap, Moved, Operation, OperationKind, OutsideUndo,
     ParentTurn, StepInfo, Uncaptured, UncapturedChange, UnrecordedTurn,
+};
+pub use maintenance::{
+    CareReport, Consumer, DeepRepack, DiskUse, Growth, LostMessage, Problem, PurgeOptions,
+    PurgeReport, Relinked, RepairReport, Retention, Verification, relink,
 };
 pub use options::{IgnoredFiles, Options};
 pub use outside::{OutsideAction, OutsideChange, OutsideKept, RecoveredRepository};
@@ -125,7 +131,7 @@ pub use session::{
     StepBegun, StepEnd, StepEnded, StepRecord, StepStart, TimelineEntry, TimelineFile,
     TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Unrecorded, Version, WalkBack,
 };
-pub use store::{GcReport, GitDirs, Head, check_data_dir, git_dirs};
+pub use store::{GitDirs, Head, check_data_dir, git_dirs};
 pub use watch::{Refusal, WatchEnd, WatchOptions, Watcher, WatcherStatus};
 pub use workspace::{
     Diffs, HeldLock, ListedFile, Notice, Patch, PatchToRevert, Point, Presence, Signs, Status,

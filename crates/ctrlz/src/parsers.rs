@@ -5,12 +5,12 @@
 
 use std::path::Path;
 
+use crate::exchange::Bundle;
 use crate::git::{
     IndexFile, Kind, PackFile, Rules, inflate_loose, parse_commit, parse_tree, salvage_pack,
 };
 use crate::restore::Journal;
 use crate::scan::StatCache;
-use crate::store::Bundle;
 
 /// A parser of arbitrary bytes.
 pub type Parser = fn(&[u8]);

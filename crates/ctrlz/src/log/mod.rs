@@ -9,6 +9,7 @@
 //! meta       skipped paths, permissions, empty directories, ignore rules
 //! rules      ignore rules that are not files of a snapshot
 //! companion  ignored files that are kept beside a snapshot
+//! source     where a log was pulled or imported from
 //! steps      open steps
 //! gap        turns that were not recorded because the disk was full
 //! work_tree  the part of a store that belongs to one work tree
@@ -23,6 +24,7 @@ mod index;
 mod meta;
 mod operation;
 mod rules;
+mod source;
 mod steps;
 mod work_tree;
 
@@ -44,6 +46,7 @@ pub(crate) use id::new_id;
 pub(crate) use index::{LogEntry, LogIndex};
 pub(crate) use meta::Meta;
 pub(crate) use rules::{Lists, OuterRules};
+pub(crate) use source::Source;
 pub(crate) use steps::{
     OpenStep, ProcessId, Stamp, Watched, load as load_steps, save as save_steps,
 };

@@ -3,36 +3,28 @@
 //! `docs/format.md` lists every file and ref.
 
 mod alternates;
-mod bundle;
-mod bundle_writer;
-mod gc;
 mod incoming;
 mod layout;
 mod lender;
 mod lock;
-mod merge;
 mod project;
 mod quarantine;
 mod refs;
 mod registry;
-mod repack;
 mod tombstones;
 mod trees;
 mod trust;
 mod user_repo;
 
-pub use gc::GcReport;
 pub use trust::check_data_dir;
 
 pub(crate) use alternates::Borrowed;
-pub(crate) use bundle::Bundle;
-pub(crate) use bundle_writer::{Contents as BundleContents, Extra, write_bundle};
-pub(crate) use gc::{GcOptions, Live};
 pub(crate) use incoming::Incoming;
 pub(crate) use layout::{Store, foreign_part, is_newer, work_tree_dir};
 pub(crate) use lender::{Absorbed, Copied, Lender, Limits};
 pub(crate) use lock::{Lock, Sharing, holders};
 pub(crate) use project::{check_root, path_hash};
+pub(crate) use quarantine::is_among;
 pub(crate) use refs::Refs;
 pub(crate) use registry::{Claim, Registry, Standing};
 pub(crate) use tombstones::Tombstones;

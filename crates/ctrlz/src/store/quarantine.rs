@@ -178,7 +178,7 @@ impl Store {
 }
 
 /// Returns whether a pack's file name is in `names`.
-pub(super) fn is_among(names: &BTreeSet<String>, pack: &PackFile) -> bool {
+pub(crate) fn is_among(names: &BTreeSet<String>, pack: &PackFile) -> bool {
     let name = pack.path().file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| names.contains(name))
 }

@@ -7,13 +7,13 @@ use std::path::Path;
 use crate::error::{Error, ExchangeError};
 use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
-use crate::log::WorkTree;
+use crate::log::{Source, WorkTree};
 use crate::scan::Progress;
 use crate::store::{Incoming, Lock, Sharing, Store};
 use crate::workspace::{Point, Workspace};
 
 use super::arrival::{
-    Fate, From, OnPurged, PRIVATE, SHARED, adopt, arrivals, check_all, known_commits, publish,
+    Fate, OnPurged, PRIVATE, SHARED, adopt, arrivals, check_all, known_commits, publish,
 };
 use super::import::note_from;
 
@@ -231,7 +231,7 @@ impl Workspace {
             let is_own = own.as_ref() == Some(&log);
             let here = WorkTree::named(store, &log);
             match found.fate {
-                Fate::Known if is_own || From::of(&here).is_none() => (),
+                Fate::Known if is_own || Source::of(&here).is_none() => (),
                 Fate::Known => drop(note_from(store, &here, from, into, patience)?),
                 Fate::Diverged if is_own => (),
                 Fate::Diverged => pulled.diverged.push(log),
@@ -257,7 +257,7 @@ impl Workspace {
         let mut logs = Vec::new();
         for name in store.logs()? {
             let work_tree = WorkTree::named(&store, &name);
-            let Some(From { from, .. }) = From::of(&work_tree) else { continue };
+            let Some(Source { from, .. }) = Source::of(&work_tree) else { continue };
             // An unreadable log must not hide the others.
             let Ok(Some(last)) = work_tree.last(&store) else { continue };
             logs.push(Log {

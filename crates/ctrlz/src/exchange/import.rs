@@ -5,15 +5,14 @@ use std::path::Path;
 use crate::error::{Error, ExchangeError, StoreError};
 use crate::git::ObjectId;
 use crate::hold::absolute;
-use crate::log::WorkTree;
+use crate::log::{Source, WorkTree};
 use crate::pack::Objects;
 use crate::scan::Progress;
-use crate::store::{Bundle, Incoming};
+use crate::store::Incoming;
 use crate::workspace::Workspace;
 
-use super::arrival::{
-    Arrival, Checker, Fate, From, OnPurged, SHARED, adopt, arrivals, known_commits,
-};
+use super::arrival::{Arrival, Checker, Fate, OnPurged, SHARED, adopt, arrivals, known_commits};
+use super::bundle::Bundle;
 use super::export::{MANIFEST_NAME, MANIFEST_REF, Manifest};
 
 /// Result of an import.
@@ -99,7 +98,7 @@ impl Workspace {
                 let _lock = note_from(store, &beside, &label, into, self.options().patience)?;
                 adopt(store, &beside, &arrival, &checker)?;
             }
-        } else if From::of(&beside).is_some() {
+        } else if Source::of(&beside).is_some() {
             let (label, into) = (label_of(&file), hold.work_tree.id());
             drop(note_from(store, &beside, &label, into, self.options().patience)?);
         }
@@ -125,7 +124,7 @@ pub(super) fn note_from(
 ) -> Result<crate::store::Lock, Error> {
     beside.create_dir()?;
     let lock = beside.lock(store, patience)?;
-    From::note(beside, from, into)?;
+    Source::note(beside, from, into)?;
     Ok(lock)
 }
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::fs::private::{self, Durable};
+use crate::gc::{GcOptions, GcReport};
 use crate::git::ObjectId;
-use crate::log::{Operation, OperationKind, WorkTree, load_steps, read_operation};
+use crate::log::{Operation, OperationKind, Source, WorkTree, load_steps, read_operation};
 use crate::scan::Progress;
-use crate::store::{GcOptions, GcReport, Lock, Sharing, Store};
+use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
-use super::arrival::From;
 use super::thin::thin;
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
@@ -278,7 +278,7 @@ impl Expiry {
 fn pulled_logs(store: &Store, own: &WorkTree) -> Result<Vec<WorkTree>, Error> {
     let others = store.logs()?.into_iter().filter(|name| name != own.id());
     let others = others.map(|name| WorkTree::named(store, &name));
-    Ok(others.filter(|log| From::of(log).is_some()).collect())
+    Ok(others.filter(|log| Source::of(log).is_some()).collect())
 }
 
 /// Other inputs to the decision about a segment.

@@ -16,11 +16,8 @@ use crate::error::{Error, StoreError};
 use crate::fs::{free_bytes, private};
 use crate::git::{ObjectId, PackFile};
 use crate::scan::Progress;
+use crate::store::{Incoming, Lock, Sharing, Store, is_among};
 
-use super::incoming::Incoming;
-use super::layout::Store;
-use super::lock::{Lock, Sharing};
-use super::quarantine::is_among;
 use super::repack::{SMALL_BYTES, Versions, is_ours, remove_packs, repack};
 use crate::pack::{Effort, PACK_BYTES, Published, effort_of, size_of};
 

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::error::{Error, QuotaUse, StoreError};
 use crate::fs::disk_use;
+use crate::gc::Live;
 use crate::git::ObjectId;
 use crate::log::{Operation, read_operation};
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
-use crate::store::{Live, Lock, Sharing, Store};
+use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;

@@ -2,11 +2,9 @@
 
 use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
-use crate::log::{LogEntry, WorkTree, read_operation};
+use crate::log::{LogEntry, Source, WorkTree, read_operation};
 use crate::store::Store;
 use crate::workspace::Workspace;
-
-use super::arrival::From;
 
 impl Workspace {
     /// Checks that `hash` is a snapshot of this work tree.
@@ -48,7 +46,7 @@ fn is_recorded(store: &Store, own: &str, hash: &ObjectId) -> Result<bool, Error>
     let mut parents = vec![own.to_owned()];
     while let Some(parent) = parents.pop() {
         let belongs = |log: &String| {
-            From::of(&WorkTree::named(store, log)).is_some_and(|from| from.is_for(&parent))
+            Source::of(&WorkTree::named(store, log)).is_some_and(|from| from.is_for(&parent))
                 || is_fork(store, log, &parent)
         };
         let (found, rest): (Vec<String>, Vec<String>) = others.into_iter().partition(belongs);

@@ -10,11 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
 use crate::compare::MAX_PATHS;
 use crate::error::{Error, ExchangeError, StoreError};
-use crate::fs::private::{self, Durable};
 use crate::git::{EntryKind, Kind, ObjectId, Tree};
 use crate::log::{Operation, WorkTree, companion_before, read_companion, read_operation};
 use crate::pack::Objects;
@@ -455,40 +452,6 @@ pub(super) fn adopt(
         work_tree.set_log(store, log)?;
     }
     Ok(())
-}
-
-/// Source of a log that was pulled or imported.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct From {
-    pub(super) from: String,
-    /// Work trees that it was pulled or imported into; empty if an earlier version recorded it.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub(super) into: BTreeSet<String>,
-}
-
-impl From {
-    pub(super) fn of(work_tree: &WorkTree) -> Option<From> {
-        private::load_json(&work_tree.source_path(), 1 << 16).ok()?
-    }
-
-    /// Returns whether the log was pulled or imported into a work tree. Without a record, that may
-    /// have been any work tree of the store.
-    pub(super) fn is_for(&self, work_tree: &str) -> bool {
-        self.into.is_empty() || self.into.contains(work_tree)
-    }
-
-    /// Records that a log was pulled or imported `from` somewhere into the work tree `into`. The
-    /// caller holds the lock of the log.
-    pub(super) fn note(log: &WorkTree, from: &str, into: &str) -> Result<(), Error> {
-        let known = From::of(log);
-        // An earlier version did not record the work trees. None of them may lose the log.
-        let is_for_all = known.as_ref().is_some_and(|known| known.into.is_empty());
-        let mut note = From { from: from.to_owned(), ..known.unwrap_or_default() };
-        if !is_for_all {
-            note.into.insert(into.to_owned());
-        }
-        Ok(private::save_json(&log.source_path(), &note, Durable::Yes)?)
-    }
 }
 
 /// A received log that passed the checks.

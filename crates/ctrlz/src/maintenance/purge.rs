@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::error::{Error, LookupError};
+use crate::gc::{GcOptions, GcReport};
 use crate::git::{ObjectId, TreeEntry};
 use crate::log::{
     Companion, Credit, Details, OpenStep, Operation, Rewritten, StepInfo, load_steps,
@@ -11,7 +12,7 @@ use crate::log::{
 use crate::pack::PackWriter;
 use crate::path::{TreePath, join, split};
 use crate::scan::{Progress, SkipReason, Skipped};
-use crate::store::{Borrowed, GcOptions, GcReport, Lock, Sharing, Store, Tombstones, write_tree};
+use crate::store::{Borrowed, Lock, Sharing, Store, Tombstones, write_tree};
 use crate::workspace::Workspace;
 
 use super::rewrite::{Editor, Fate, History, move_refs, rewrite};

@@ -12,11 +12,11 @@ use crate::error::Error;
 use crate::fs::private;
 use crate::git::{Kind, ObjectId, PackFile, RawEntry, hash_object};
 
-use super::layout::Store;
 use crate::pack::{
     Effort, MAX_DELTA_BYTES as MAX_BYTES, PackWriter, Published, deflated, delta, effort_of,
     whole_entry,
 };
+use crate::store::Store;
 
 /// Size from which packs are not merged, in bytes.
 pub(super) const SMALL_BYTES: u64 = 8 << 20;

@@ -10,9 +10,9 @@ use crate::fs::{Named, private};
 use crate::git::{Kind, ObjectId, RawEntry};
 use crate::pack::{Effort, HashedFile, deflated, put_header, put_offset};
 use crate::scan::Progress;
+use crate::store::Store;
 
 use super::bundle::{OFFSET_DELTA, PACK_HEADER_BYTES, SIGNATURE};
-use super::layout::Store;
 
 /// Objects that no store holds yet.
 pub(crate) type Extra = BTreeMap<ObjectId, (Kind, Vec<u8>)>;

@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::{Error, StoreError};
+use crate::gc::Live;
 use crate::git::{Kind, ObjectId, TreeEntry, encode_tree};
 use crate::log::{Operation, Redacted, redact};
 use crate::path::TreePath;
 use crate::scan::{SkipReason, Skipped};
-use crate::store::{Extra, Live, Store};
+use crate::store::Store;
 
+use super::bundle_writer::Extra;
 use super::export::put;
 
 /// Operations rewritten without some paths.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::gc::Live;
 use crate::git::{
     Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, hash_object,
 };
@@ -17,10 +18,11 @@ use crate::log::{Operation, WorkTree, read_operation};
 use crate::outside::check_place;
 use crate::path::TreePath;
 use crate::scan::Progress;
-use crate::store::{BundleContents, Extra, Live, Lock, Sharing, Store, write_bundle};
+use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
 use super::arrival::{PRIVATE, SHARED};
+use super::bundle_writer::{Contents, Extra, write_bundle};
 use super::redact::Redaction;
 
 /// Version of the manifest format.
@@ -170,7 +172,7 @@ impl Workspace {
         let objects: Vec<ObjectId> =
             objects.into_iter().filter(|id| !extra.contains_key(id)).collect();
         let file = absolute(file);
-        let contents = BundleContents { refs: &listed, objects: &objects, extra: &extra };
+        let contents = Contents { refs: &listed, objects: &objects, extra: &extra };
         let bytes = write_bundle(&store, &file, &contents, progress)?;
         Ok(Exported {
             file,

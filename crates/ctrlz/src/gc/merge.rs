@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::git::{ObjectId, PackFile};
+use crate::store::{Lock, Sharing, Store, is_among};
 
-use super::layout::Store;
-use super::lock::{Lock, Sharing};
-use super::quarantine::is_among;
 use super::repack::{SMALL_BYTES, Versions, is_ours, remove_packs, repack};
 
 /// Number of small packs that triggers a merge. Every snapshot opens all packs.

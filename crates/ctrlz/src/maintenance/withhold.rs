@@ -15,7 +15,7 @@ impl Workspace {
     /// that they record the hash instead. Ids and snapshots stay the same; commits change.
     ///
     /// Called before a push or an export. Does nothing for a log written by this version.
-    pub(super) fn withhold_private_lists(&self) -> Result<(), Error> {
+    pub(crate) fn withhold_private_lists(&self) -> Result<(), Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
         if operations_with_texts(&store, &work_tree)?.is_empty() {
             return Ok(());
