@@ -324,7 +324,10 @@ const WRITERS: [(&str, &str); 21] = [
     ("ctrlz/src/pack/", "packs of the store, and objects that it is given"),
     ("ctrlz/src/fs/dir.rs", "nothing itself; defines the calls on directory handles"),
     ("ctrlz/src/fs/private.rs", "the store's files, and exports under temporary names"),
-    ("ctrlz/src/exchange/adoption.rs", "names of stores that are set aside, and notes in the store"),
+    (
+        "ctrlz/src/exchange/adoption.rs",
+        "names of stores that are set aside, and notes in the store",
+    ),
     ("ctrlz/src/exchange/bundle_writer.rs", "exports under temporary names"),
     ("ctrlz/src/exchange/import.rs", "the directory that an import waits in, beside the store"),
     ("ctrlz/src/session/fork.rs", "an empty directory that the user names, to restore into"),
