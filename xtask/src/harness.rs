@@ -22,8 +22,14 @@ const FULL_LIMIT: u32 = 500;
 
 /// Test binaries, by package and target name.
 pub(crate) struct Binaries {
-    tests: BTreeMap<(String, String), PathBuf>,
+    tests: BTreeMap<(String, String), TestBinary>,
     gix: Option<PathBuf>,
+}
+
+struct TestBinary {
+    path: PathBuf,
+    /// Directory of the package, in which its tests run.
+    dir: PathBuf,
 }
 
 impl Binaries {
@@ -64,12 +70,12 @@ impl Binaries {
         let mut outcome = Outcome::default();
         for harness in goal.harnesses {
             let key = (harness.package.to_owned(), harness.target.to_owned());
-            let path = self.tests.get(&key).ok_or(format!("there is no test program {key:?}"))?;
+            let binary = self.tests.get(&key).ok_or(format!("there is no test program {key:?}"))?;
             let log = place.join(format!(
                 "goal-{:02}-{}-{}.log",
                 goal.number, harness.package, harness.target
             ));
-            let mut test = test_program(harness, path, asked, seed);
+            let mut test = test_program(harness, binary, asked, seed);
             test.env(ROWS, std::path::absolute(&rows).map_err(|error| error.to_string())?);
             if let Some(gix) = &self.gix {
                 test.env(GIX, gix);
@@ -105,19 +111,24 @@ fn together(rows: impl Iterator<Item = Measured>) -> Vec<Measured> {
     all.into_values().collect()
 }
 
-fn parse_message(line: &[u8]) -> Option<((String, String), PathBuf)> {
+fn parse_message(line: &[u8]) -> Option<((String, String), TestBinary)> {
     let message: serde_json::Value = serde_json::from_slice(line).ok()?;
-    let executable = message["executable"].as_str()?;
-    let manifest = Path::new(message["manifest_path"].as_str()?);
-    let package = manifest.parent()?.file_name()?.to_str()?.to_owned();
+    let path = PathBuf::from(message["executable"].as_str()?);
+    let dir = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+    // The id ends in `#NAME@VERSION`, or in `#VERSION` if the directory has the package's name.
+    let (_, id) = message["package_id"].as_str()?.rsplit_once('#')?;
+    let package = match id.split_once('@') {
+        Some((name, _)) => name.to_owned(),
+        None => dir.file_name()?.to_str()?.to_owned(),
+    };
     let name = message["target"]["name"].as_str()?.to_owned();
     let is_test = message["profile"]["test"].as_bool()?;
-    is_test.then(|| ((package, name), executable.into()))
+    is_test.then(|| ((package, name), TestBinary { path, dir }))
 }
 
-fn test_program(harness: &Harness, path: &Path, asked: &Request, seed: u64) -> Command {
-    let mut test = program(path);
-    test.current_dir(crate::process::top().join("crates").join(harness.package));
+fn test_program(harness: &Harness, binary: &TestBinary, asked: &Request, seed: u64) -> Command {
+    let mut test = program(&binary.path);
+    test.current_dir(&binary.dir);
     test.args(harness.filters).arg("--color=never");
     test.env("PATH", search_path());
     test.env(SEED, seed.to_string()).env("PROPTEST_RNG_SEED", seed.to_string());
