@@ -123,7 +123,7 @@ fn parse_message(line: &[u8]) -> Option<((String, String), TestBinary)> {
     };
     let name = message["target"]["name"].as_str()?.to_owned();
     let is_test = message["profile"]["test"].as_bool()?;
-    is_test.then(|| ((package, name), TestBinary { path, dir }))
+    is_test.then_some(((package, name), TestBinary { path, dir }))
 }
 
 fn test_program(harness: &Harness, binary: &TestBinary, asked: &Request, seed: u64) -> Command {
