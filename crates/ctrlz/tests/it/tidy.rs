@@ -328,7 +328,7 @@ const WRITERS: [(&str, &str); 21] = [
         "ctrlz/src/exchange/adoption.rs",
         "names of stores that are set aside, and notes in the store",
     ),
-    ("ctrlz/src/exchange/bundle_writer.rs", "exports under temporary names"),
+    ("ctrlz/src/exchange/bundle", "exports under temporary names, and packs of imports"),
     ("ctrlz/src/exchange/import.rs", "the directory that an import waits in, beside the store"),
     ("ctrlz/src/session/fork.rs", "an empty directory that the user names, to restore into"),
     ("ctrlz/src/session/plans.rs", "remembered plans, in the store"),
