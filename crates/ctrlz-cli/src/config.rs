@@ -9,9 +9,10 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ctrlz::{CheckpointOptions, Options, Retention, find_work_tree};
+use ctrlz::{CheckpointOptions, Options, Retention, Workspace, find_work_tree};
 use ctrlz_agents::hook::Client;
-use ctrlz_api::{CallOptions, Place, WirePath, WorkTree};
+use ctrlz_agents::kept::Kept;
+use ctrlz_api::{CallOptions, Opened, Place, WirePath, WorkTree};
 
 use crate::args::GlobalArgs;
 use crate::config_file::{ConfigFile, Keys, is_ref_prefix};
@@ -36,6 +37,21 @@ pub(crate) struct Settings {
     pub(crate) keep_checkpoints: usize,
     /// Directory for the state of coding agents' hooks, the same for all work trees.
     pub(crate) agents_dir: PathBuf,
+}
+
+impl Settings {
+    /// Opens the work tree.
+    pub(crate) fn open(self) -> Result<Opened, ctrlz::Error> {
+        let home = self.options.home.clone();
+        let workspace = Workspace::open(&self.root, self.options)?;
+        let kept = Kept::of(&self.agents_dir, workspace.root(), home.as_deref());
+        Ok(Opened {
+            workspace,
+            keep_checkpoints: self.keep_checkpoints,
+            retention: self.retention,
+            agents: Some(Box::new(kept)),
+        })
+    }
 }
 
 /// The environment variables that are read. There are no others.
