@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use ctrlz::{
-    ERROR_KINDS, Error, ErrorKind, ExchangeError, FileError, LookupError, NotAHash, NotATreePath,
-    RecordError, RestoreError, SessionError, StoreError,
+    ERROR_KINDS, Error, ErrorKind, ExchangeError, FileError, LookupError, RecordError,
+    RestoreError, SessionError, StoreError,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -322,15 +322,33 @@ impl From<Error> for WireError {
     }
 }
 
-impl From<NotAHash> for WireError {
-    fn from(error: NotAHash) -> WireError {
-        Error::from(error).into()
+/// An error of a method, before it gets the form for other programs.
+#[derive(Debug)]
+pub enum MethodError {
+    /// An error of the engine.
+    Engine(Error),
+    /// Any other error.
+    Other(WireError),
+}
+
+impl<E: Into<Error>> From<E> for MethodError {
+    fn from(error: E) -> MethodError {
+        MethodError::Engine(error.into())
     }
 }
 
-impl From<NotATreePath> for WireError {
-    fn from(error: NotATreePath) -> WireError {
-        Error::from(error).into()
+impl From<WireError> for MethodError {
+    fn from(error: WireError) -> MethodError {
+        MethodError::Other(error)
+    }
+}
+
+impl From<MethodError> for WireError {
+    fn from(error: MethodError) -> WireError {
+        match error {
+            MethodError::Engine(error) => error.into(),
+            MethodError::Other(error) => error,
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The interface of ctrlz to other programs, shared by every transport.
 //!
 //! The command line with `--json`, `ctrlz rpc` and all other interfaces print the types of this
-//! crate and nothing else. [`METHODS`] is the table of methods, [`dispatch`] is the only way to
-//! call them, [`WireError`] is the only error type, and [`schema()`] describes all of them for
-//! clients in other languages.
+//! crate and nothing else. [`METHODS`] is the table of methods. [`dispatch`] calls them with JSON,
+//! and the command line calls the same functions in [`methods`] with typed parameters.
+//! [`WireError`] is the only form of errors, and [`schema()`] describes all of them for clients in
+//! other languages.
 //!
 //! This crate knows no transport, does not read the environment and prints nothing. A [`Host`]
 //! supplies the user's configuration.
@@ -16,7 +17,7 @@ mod error;
 mod exchange;
 mod log;
 mod method;
-mod methods;
+pub mod methods;
 mod path;
 mod place;
 mod put_back;
@@ -31,22 +32,21 @@ pub use care::{
     CareReport, Check, Consumer, DiskUse, Doctor, GcReport, Growth, LostMessage, PurgeReport,
     PurgedSnapshot, QuotaUse, Released, RepairReport,
 };
-pub use error::{ErrorDetails, Fault, KINDS, Kind, WireError};
+pub use error::{ErrorDetails, Fault, KINDS, Kind, MethodError, WireError};
 pub use exchange::{
     Adopted, Exported, Imported, Installation, Installed, Pulled, PulledLog, Pushed, Relinked,
 };
 pub use log::{
-    Blame, BlameLine, Checkpoint, CheckpointMade, Checkpoints, Head, Log, LogEntry, LogPage,
-    LoggedFile, LoggedStep, Lost, LostFile, LostUncaptured, Origin, Version, Versions,
-    counted_lines,
+    Blame, BlameLine, Checkpoint, CheckpointMade, Checkpoints, Head, Log, LogEntry, LoggedFile,
+    LoggedStep, Lost, LostFile, LostUncaptured, Origin, Version, Versions,
 };
-pub use method::{Access, Answer, Context, METHODS, Method, UpTo, dispatch, find};
+pub use method::{Access, Answer, Call, Context, METHODS, Method, UpTo, dispatch, find};
 pub use methods::{Sink, Stream, Wanted};
 pub use path::{Hash, WirePath};
 pub use place::{CallOptions, Host, IgnoredFiles, Opened, Place, Profile, WorkTree};
 pub use put_back::{
     Action, ActionKind, Conflict, Expired, Kept, Missing, OutsideChange, Plan, RecoveredRepository,
-    RestoreReport, UndoReport,
+    RestoreReport, UndoReport, Unrecorded,
 };
 pub use schema::{Described, errors_table, methods_table, schema, schema_hash, schema_text};
 pub use server::{
@@ -54,9 +54,9 @@ pub use server::{
     ShutdownParams,
 };
 pub use session::{
-    Boundary, Fork, Forked, Noted, OpenSteps, ParentTurn, RevertState, Reverted, SessionInfo,
-    Sessions, ShownStep, StepBegun, StepEnded, StepInfo, StepRecord, Steps, WalkBack,
-    WalkBackOutcome, pending_revert, session_of,
+    Boundary, Fork, Forked, Gap, Noted, OpenSteps, ParentTurn, RevertState, Reverted, SessionInfo,
+    Sessions, ShownStep, StepBegun, StepEnded, StepInfo, StepRecord, Steps, Uncaptured,
+    UnrecordedTurn, WalkBack, WalkBackOutcome, session_of,
 };
 pub use snapshot::{
     Change, ChangeStatus, Changes, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull, Disabled, Encoding,

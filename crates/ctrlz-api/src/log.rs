@@ -18,24 +18,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Reads one page of the log.
+    /// Reads one page of the log. Fails if the query names an unknown operation or session.
     pub fn read(workspace: &Workspace, query: &TimelineQuery) -> Result<Log, Error> {
-        let LogPage { entries, next } = LogPage::read(workspace, query)?;
-        Ok(Log { operations: entries.iter().map(LogEntry::from).collect(), next })
-    }
-}
-
-/// Part of a log, with the engine's types.
-pub struct LogPage {
-    /// The operations, newest first.
-    pub entries: Vec<ctrlz::TimelineEntry>,
-    /// Id of the last entry if there are older operations.
-    pub next: Option<String>,
-}
-
-impl LogPage {
-    /// Reads one page. Fails if the query names an unknown operation or session.
-    pub fn read(workspace: &Workspace, query: &TimelineQuery) -> Result<LogPage, Error> {
         let limit = query.limit;
         // One extra entry shows whether there is another page.
         let query = TimelineQuery { limit: limit.saturating_add(1), ..query.clone() };
@@ -46,7 +30,8 @@ impl LogPage {
         let more = entries.len() > limit;
         entries.truncate(limit);
         let last = entries.last().map(|entry| entry.operation.clone());
-        Ok(LogPage { entries, next: last.filter(|_| more) })
+        let operations = entries.iter().map(LogEntry::from).collect();
+        Ok(Log { operations, next: last.filter(|_| more) })
     }
 }
 
@@ -187,7 +172,7 @@ impl From<&ctrlz::Head> for Head {
 
 /// Returns the numbers of lines that an operation added and removed, or `None` unless all of its
 /// files were counted.
-pub fn counted_lines(entry: &ctrlz::TimelineEntry) -> Option<(usize, usize)> {
+fn counted_lines(entry: &ctrlz::TimelineEntry) -> Option<(usize, usize)> {
     let is_counted = entry.before.is_some() && entry.more_files == 0 && !entry.damaged;
     let sum = |of: fn(&ctrlz::TimelineFile) -> usize| entry.files.iter().map(of).sum();
     is_counted.then(|| (sum(|file| file.additions), sum(|file| file.deletions)))

@@ -3,20 +3,21 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
+use std::path::Path;
 use std::sync::LazyLock;
 
-use ctrlz::{ObjectId, Progress, Retention, TreePath, Workspace};
+use ctrlz::{NotATreePath, ObjectId, Progress, TreePath, Workspace};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::agents::Agents;
-use crate::error::WireError;
+use crate::error::{MethodError, WireError};
 use crate::methods;
 use crate::path::{Hash, WirePath};
 use crate::place::{Host, Opened, Place};
+use crate::schema::Described;
 use crate::snapshot::Disabled;
 
 /// One method: its parameters, its result and its description.
@@ -28,12 +29,19 @@ pub struct Method {
     /// Effect on the work tree. The parameters of a call may reduce it; see [`Method::access()`].
     pub(crate) access: Access,
     /// Errors specific to this method, beyond those that any call can return.
-    pub errors: &'static [&'static str],
+    pub errors: Vec<&'static str>,
     pub(crate) params: fn(&mut SchemaGenerator) -> Schema,
     pub(crate) result: fn(&mut SchemaGenerator) -> Schema,
     run: Run,
 }
 
+/// Parameters of a method.
+pub(crate) trait Params: DeserializeOwned + JsonSchema + 'static {}
+
+impl<T: DeserializeOwned + JsonSchema + 'static> Params for T {}
+
+/// The typed function of a method.
+type Typed<P, R> = fn(&Call<'_>, &P) -> Result<R, MethodError>;
 type Run = Box<dyn Fn(&Call<'_>, Fields<'_>) -> Result<Box<RawValue>, WireError> + Send + Sync>;
 
 /// Effect of a method on the work tree.
@@ -67,18 +75,12 @@ impl Method {
         }
     }
 
-    /// Creates an entry of the table.
-    pub(crate) fn new<P, R>(
+    /// Creates an entry of the table, for a method that reads.
+    pub(crate) fn reads<P: Params, R: Described + 'static>(
         name: &'static str,
         about: &'static str,
-        access: Access,
-        errors: &'static [&'static str],
-        run: fn(&Call<'_>, &P) -> Result<R, WireError>,
-    ) -> Method
-    where
-        P: DeserializeOwned + JsonSchema + 'static,
-        R: Serialize + JsonSchema + 'static,
-    {
+        run: Typed<P, R>,
+    ) -> Method {
         let run = move |call: &Call<'_>, fields: Fields<'_>| {
             let params: P = fields.read()?;
             let result = run(call, &params)?;
@@ -88,12 +90,36 @@ impl Method {
         Method {
             name,
             about,
-            access,
-            errors,
+            access: Access::Reads,
+            errors: Vec::new(),
             params: |schemas| schemas.subschema_for::<P>(),
             result: |schemas| schemas.subschema_for::<R>(),
             run: Box::new(run),
         }
+    }
+
+    /// Creates an entry of the table, for a method that records.
+    pub(crate) fn records<P: Params, R: Described + 'static>(
+        name: &'static str,
+        about: &'static str,
+        run: Typed<P, R>,
+    ) -> Method {
+        Method { access: Access::Records, ..Method::reads(name, about, run) }
+    }
+
+    /// Creates an entry of the table, for a method that changes files.
+    pub(crate) fn writes<P: Params, R: Described + 'static>(
+        name: &'static str,
+        about: &'static str,
+        run: Typed<P, R>,
+    ) -> Method {
+        Method { access: Access::Writes, ..Method::reads(name, about, run) }
+    }
+
+    /// Adds errors specific to the method.
+    pub(crate) fn errors(mut self, errors: &[&'static str]) -> Method {
+        self.errors.extend(errors);
+        self
     }
 }
 
@@ -126,48 +152,66 @@ pub struct Answer {
 }
 
 /// One call, with its open work tree.
-pub(crate) struct Call<'a> {
-    pub(crate) host: &'a dyn Host,
+pub struct Call<'a> {
+    /// Refuses what the caller must not read. `None` if the caller may read everything.
+    pub(crate) host: Option<&'a dyn Host>,
+    pub(crate) opened: &'a Opened,
     pub(crate) workspace: &'a Workspace,
     pub(crate) progress: &'a Progress,
-    pub(crate) owner: Option<u32>,
+    /// The directory that relative paths start from.
+    pub(crate) base: &'a Path,
     /// The directory that the request named.
     pub(crate) dir: Option<WirePath>,
-    pub(crate) agents: Option<&'a dyn Agents>,
     pub(crate) hide_ignored: bool,
-    pub(crate) keep_checkpoints: usize,
-    pub(crate) retention: Retention,
     pub(crate) borrowing: Cell<bool>,
 }
 
 impl<'a> Call<'a> {
-    fn new(place: &Place, opened: &'a Opened, context: &Context<'a>) -> Call<'a> {
+    /// Creates a call of the user, whose relative paths start from `base`.
+    pub fn of_user(opened: &'a Opened, base: &'a Path, progress: &'a Progress) -> Call<'a> {
         Call {
-            host: context.host,
+            host: None,
+            opened,
             workspace: &opened.workspace,
-            progress: context.progress,
-            owner: context.host.owner(),
-            dir: place.dir.clone(),
-            agents: opened.agents.as_deref(),
-            hide_ignored: place.decided_options().hide_ignored.unwrap_or(false),
-            keep_checkpoints: opened.keep_checkpoints,
-            retention: opened.retention.clone(),
+            progress,
+            base,
+            dir: None,
+            hide_ignored: false,
             borrowing: Cell::new(false),
         }
     }
 
+    fn of_program(place: &Place, opened: &'a Opened, context: &Context<'a>) -> Call<'a> {
+        Call {
+            host: Some(context.host),
+            dir: place.dir.clone(),
+            hide_ignored: place.decided_options().hide_ignored.unwrap_or(false),
+            ..Call::of_user(opened, opened.workspace.root(), context.progress)
+        }
+    }
+
+    /// Refuses a path that a step of the caller must not name.
+    pub(crate) fn check_named(&self, path: &Path) -> Result<(), WireError> {
+        self.host.map_or(Ok(()), |host| host.check_named(path))
+    }
+
     /// Returns the snapshot that a request names, if the caller is allowed to read it.
-    pub(crate) fn snapshot(&self, hash: &Hash) -> Result<ObjectId, WireError> {
+    pub(crate) fn snapshot(&self, hash: &Hash) -> Result<ObjectId, MethodError> {
         let id = hash.id()?;
-        self.host.check_snapshot(self.workspace, &id)?;
+        self.check_snapshot(&id)?;
         Ok(id)
     }
 
-    /// Resolves a path of a request, which is relative to the work tree or absolute inside it.
+    /// Refuses a snapshot that the caller must not read.
+    pub(crate) fn check_snapshot(&self, id: &ObjectId) -> Result<(), WireError> {
+        self.host.map_or(Ok(()), |host| host.check_snapshot(self.workspace, id))
+    }
+
+    /// Resolves a path of a request, which is relative to `base` or absolute inside the work tree.
     /// Returns `None` for the work tree itself.
-    pub(crate) fn locate(&self, path: &WirePath) -> Result<Option<TreePath>, WireError> {
+    fn locate(&self, path: &WirePath) -> Result<Option<TreePath>, NotATreePath> {
         let root = self.workspace.root();
-        let by_name = TreePath::locate(root, root, path.as_path());
+        let by_name = TreePath::locate(root, self.base, path.as_path());
         by_name.or_else(|error| {
             // The path of the work tree may contain a symlink; the file itself is not followed.
             let path = path.as_path();
@@ -176,20 +220,19 @@ impl<'a> Call<'a> {
                 .filter(|_| path.is_absolute())
                 .and_then(|parent| Some(parent.canonicalize().ok()?.join(path.file_name()?)));
             let located = real.map(|real| TreePath::locate(root, root, &real));
-            located.and_then(Result::ok).ok_or_else(|| WireError::from(error))
+            located.and_then(Result::ok).ok_or(error)
         })
     }
 
     /// Resolves a path and refuses the work tree itself.
-    pub(crate) fn file(&self, path: &WirePath) -> Result<TreePath, WireError> {
+    pub fn file(&self, path: &WirePath) -> Result<TreePath, NotATreePath> {
         let why = "is the work tree itself";
-        self.locate(path)?
-            .ok_or_else(|| ctrlz::NotATreePath { path: path.as_bytes().to_vec(), why }.into())
+        self.locate(path)?.ok_or_else(|| NotATreePath { path: path.as_bytes().to_vec(), why })
     }
 
     /// Resolves the paths that a request is limited to. Returns an empty list if there is no limit,
     /// or if one of the paths is the whole work tree.
-    pub(crate) fn paths(&self, paths: &[WirePath]) -> Result<Vec<TreePath>, WireError> {
+    pub fn paths(&self, paths: &[WirePath]) -> Result<Vec<TreePath>, NotATreePath> {
         let located: Vec<Option<TreePath>> =
             paths.iter().map(|path| self.locate(path)).collect::<Result<_, _>>()?;
         if located.contains(&None) {
@@ -199,9 +242,9 @@ impl<'a> Call<'a> {
     }
 
     /// Returns an error if the call was cancelled. Called between two units of work.
-    pub(crate) fn check(&self) -> Result<(), WireError> {
+    pub(crate) fn check(&self) -> Result<(), ctrlz::Error> {
         if self.progress.cancelled.load(std::sync::atomic::Ordering::Relaxed) {
-            Err(ctrlz::Error::Cancelled.into())
+            Err(ctrlz::Error::Cancelled)
         } else {
             Ok(())
         }
@@ -221,7 +264,7 @@ pub fn dispatch(name: &str, params: &str, context: &Context<'_>) -> Result<Answe
         let result = to_raw_value(&Disabled::answer()).expect("plain data has a JSON form");
         return Ok(Answer { result, worked_on: None, borrowing: false });
     }
-    let call = Call::new(&place, &opened, context);
+    let call = Call::of_program(&place, &opened, context);
     call.check()?;
     let result = (method.run)(&call, fields)?;
     let borrowing = call.borrowing.get();
@@ -233,14 +276,14 @@ pub fn dispatch(name: &str, params: &str, context: &Context<'_>) -> Result<Answe
 pub(crate) fn with_call<P: DeserializeOwned>(
     params: &str,
     context: &Context<'_>,
-    run: impl FnOnce(&Call<'_>, &P) -> Result<(), WireError>,
+    run: impl FnOnce(&Call<'_>, &P) -> Result<(), MethodError>,
 ) -> Result<(), WireError> {
     let (place, fields) = Fields::parse(params)?.split()?;
     let place: Place = place.read()?;
     let opened = context.host.open(&place)?;
-    let call = Call::new(&place, &opened, context);
+    let call = Call::of_program(&place, &opened, context);
     call.check()?;
-    run(&call, &fields.read()?)
+    Ok(run(&call, &fields.read()?)?)
 }
 
 /// Parameter names that every method accepts.

@@ -6,13 +6,13 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ctrlz::{NotAHash, ObjectId, PathText, TreePath};
+use ctrlz::{NotAHash, ObjectId, PathText, TreePath, escape};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A path: a string if it is UTF-8, else `{"bytes": [...]}`, so that every path can be represented.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WirePath(Vec<u8>);
 
 impl WirePath {
@@ -47,6 +47,13 @@ impl From<TreePath> for WirePath {
 impl From<&Path> for WirePath {
     fn from(path: &Path) -> WirePath {
         WirePath(path.as_os_str().as_bytes().to_vec())
+    }
+}
+
+/// The path with control characters escaped, for people.
+impl fmt::Display for WirePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&escape(&self.0))
     }
 }
 
@@ -128,7 +135,7 @@ impl JsonSchema for WirePath {
 
 /// Hash of a snapshot: 40 hexadecimal digits. Validated on use, so that an invalid hash is reported
 /// like any other error of the engine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Hash(pub String);
 
@@ -136,6 +143,12 @@ impl Hash {
     /// Parses the hash.
     pub fn id(&self) -> Result<ObjectId, NotAHash> {
         self.0.parse()
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

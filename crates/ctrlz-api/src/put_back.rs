@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
-use crate::session::{Gap, Uncaptured};
+use crate::session::{Gap, StepInfo, Uncaptured};
 use crate::snapshot::{Recovery, tag};
 
 /// The action of a plan on one path.
@@ -98,6 +98,9 @@ pub struct Plan {
     pub not_checked: Vec<WirePath>,
     /// Hash of the plan. A call with this value as `plan` fails if it would do anything else.
     pub hash: Hash,
+    /// The number of files that it removes and the number of all files, if the share is unusual.
+    #[serde(skip)]
+    pub mass_removal: Option<(u64, u64)>,
 }
 
 impl From<&ctrlz::Plan> for Plan {
@@ -107,6 +110,7 @@ impl From<&ctrlz::Plan> for Plan {
             kept: all_kept(&plan.kept),
             not_checked: plan.not_checked.iter().map(WirePath::from).collect(),
             hash: plan.hash.into(),
+            mass_removal: plan.mass_removal,
         }
     }
 }
@@ -219,6 +223,13 @@ pub struct UndoReport {
     /// An interrupted restore that was finished before this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovered: Option<Recovery>,
+    /// The number of files that a plan removes and the number of all files, if the share is
+    /// unusual.
+    #[serde(skip)]
+    pub mass_removal: Option<(u64, u64)>,
+    /// Whether the request asked to put back paths outside of the work tree.
+    #[serde(skip)]
+    pub outside_asked: bool,
 }
 
 /// Changes of an agent that cannot be undone because they were not recorded as steps.
@@ -346,6 +357,9 @@ pub struct Expired {
     pub step: Option<String>,
     /// The label of the step.
     pub label: Option<String>,
+    /// Everything that is known about the step.
+    #[serde(skip)]
+    pub info: Option<StepInfo>,
 }
 
 impl From<&ctrlz::Expired> for Expired {
@@ -355,6 +369,7 @@ impl From<&ctrlz::Expired> for Expired {
             session: expired.session.clone(),
             step: step.map(|step| step.step.clone()),
             label: step.and_then(|step| step.label.clone()),
+            info: step.map(StepInfo::from),
         }
     }
 }
@@ -385,6 +400,8 @@ impl From<&ctrlz::UndoReport> for UndoReport {
             left: report.left.clone(),
             not_recorded: report.not_recorded.clone(),
             git_hint: report.git_hint.clone(),
+            mass_removal: report.mass_removal,
+            outside_asked: report.outside_asked,
             recovered: report.recovered.as_ref().map(Recovery::from),
         }
     }

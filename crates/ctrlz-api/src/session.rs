@@ -441,7 +441,7 @@ pub struct Reverted {
 }
 
 /// Returns the pending revert of `session`, or the newest pending revert if `session` is `None`.
-pub fn pending_revert(
+pub(crate) fn pending_revert(
     workspace: &Workspace,
     session: Option<&str>,
 ) -> Result<Option<ctrlz::RevertState>, Error> {

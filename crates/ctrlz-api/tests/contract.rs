@@ -36,7 +36,7 @@ fn method_and_error_names_are_unique_and_known() {
     let names: BTreeSet<&str> = METHODS.iter().map(|method| method.name).collect();
     assert_eq!(names.len(), METHODS.len());
     for method in METHODS.iter() {
-        for error in method.errors {
+        for error in &method.errors {
             assert!(kinds.contains(error), "{} names {error}", method.name);
         }
     }

@@ -9,9 +9,10 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ctrlz::{CheckpointOptions, Options, Retention, find_work_tree};
+use ctrlz::{CheckpointOptions, Options, Retention, Workspace, find_work_tree};
 use ctrlz_agents::hook::Client;
-use ctrlz_api::{CallOptions, Place, WirePath, WorkTree};
+use ctrlz_agents::kept::Kept;
+use ctrlz_api::{CallOptions, Opened, Place, WirePath, WorkTree};
 
 use crate::args::GlobalArgs;
 use crate::config_file::{ConfigFile, Keys, is_ref_prefix};
@@ -36,6 +37,21 @@ pub(crate) struct Settings {
     pub(crate) keep_checkpoints: usize,
     /// Directory for the state of coding agents' hooks, the same for all work trees.
     pub(crate) agents_dir: PathBuf,
+}
+
+impl Settings {
+    /// Opens the work tree.
+    pub(crate) fn open(self) -> Result<Opened, ctrlz::Error> {
+        let home = self.options.home.clone();
+        let workspace = Workspace::open(&self.root, self.options)?;
+        let kept = Kept::of(&self.agents_dir, workspace.root(), home.as_deref());
+        Ok(Opened {
+            workspace,
+            keep_checkpoints: self.keep_checkpoints,
+            retention: self.retention,
+            agents: Some(Box::new(kept)),
+        })
+    }
 }
 
 /// The environment variables that are read. There are no others.
@@ -173,8 +189,7 @@ pub(crate) fn decide_for(
         return Err(Failure::Option { why: "`ref_prefix` is not a ref below refs/" });
     }
     let patience = call.patience_millis.map(Duration::from_millis);
-    let mut settings =
-        decide_over(&args, environment, place.work_tree, |file| Keys::from(call).under(file))?;
+    let mut settings = decide_over(&args, environment, place.work_tree, |user| over(call, user))?;
     settings.options.patience = patience.unwrap_or(settings.options.patience);
     Ok(settings)
 }
@@ -323,38 +338,28 @@ fn load_file(named: Option<&Path>, environment: &Environment) -> Result<ConfigFi
     ConfigFile::parse(&text, environment.home.as_deref()).map_err(refuse)
 }
 
-impl From<CallOptions> for Keys {
-    fn from(call: CallOptions) -> Keys {
-        Keys {
-            enabled: call.enabled,
-            require_git: call.require_git,
-            // The data directory is a parameter of its own.
-            data_dir: None,
-            max_new_file_bytes: call.max_new_file_bytes,
-            exclude: call.exclude,
-            include_ignored: call.include_ignored,
-            ignored: call.ignored.map(Into::into),
-            max_ignored_bytes: call.max_ignored_bytes,
-            max_named_bytes: call.max_named_bytes,
-            nested_repos: call.nested_repos,
-            max_files: call.max_files,
-            max_snapshot_bytes: call.max_snapshot_bytes,
-            min_free_bytes: call.min_free_bytes,
-            max_store_bytes: call.max_store_bytes,
-            max_total_bytes: call.max_total_bytes,
-            // `gc` has parameters for these.
-            keep_days: None,
-            keep_sessions: None,
-            thin_days: None,
-            ref_prefix: call.ref_prefix,
-            keep_checkpoints: call
-                .keep_checkpoints
-                .map(|keep| usize::try_from(keep).unwrap_or(usize::MAX)),
-            // Labels and the watcher are settings of the user, not of a single call.
-            labels: None,
-            watch: None,
-            watch_trust_seconds: None,
-        }
+/// Returns the options of a call over those of the user. A call cannot enable what the user
+/// disabled. Labels, the watcher and retention are settings of the user, not of a single call.
+fn over(call: CallOptions, user: Keys) -> Keys {
+    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    Keys {
+        enabled: if call.enabled == Some(false) { Some(false) } else { user.enabled },
+        require_git: call.require_git.or(user.require_git),
+        max_new_file_bytes: call.max_new_file_bytes.or(user.max_new_file_bytes),
+        exclude: call.exclude.or(user.exclude),
+        include_ignored: call.include_ignored.or(user.include_ignored),
+        ignored: call.ignored.map(Into::into).or(user.ignored),
+        max_ignored_bytes: call.max_ignored_bytes.or(user.max_ignored_bytes),
+        max_named_bytes: call.max_named_bytes.or(user.max_named_bytes),
+        nested_repos: call.nested_repos.or(user.nested_repos),
+        max_files: call.max_files.or(user.max_files),
+        max_snapshot_bytes: call.max_snapshot_bytes.or(user.max_snapshot_bytes),
+        min_free_bytes: call.min_free_bytes.or(user.min_free_bytes),
+        max_store_bytes: call.max_store_bytes.or(user.max_store_bytes),
+        max_total_bytes: call.max_total_bytes.or(user.max_total_bytes),
+        ref_prefix: call.ref_prefix.or(user.ref_prefix),
+        keep_checkpoints: call.keep_checkpoints.map(count).or(user.keep_checkpoints),
+        ..user
     }
 }
 
@@ -367,8 +372,8 @@ mod tests {
     #[test]
     fn a_call_cannot_enable_snapshots_that_the_user_disabled() {
         let decided = |call: Option<bool>, user: Option<bool>| {
-            let keys = |enabled| Keys { enabled, ..Keys::default() };
-            keys(call).under(keys(user)).enabled
+            let call = CallOptions { enabled: call, ..CallOptions::default() };
+            over(call, Keys { enabled: user, ..Keys::default() }).enabled
         };
         assert_eq!(decided(Some(true), Some(false)), Some(false));
         assert_eq!(decided(Some(false), Some(true)), Some(false));

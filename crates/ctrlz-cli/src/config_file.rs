@@ -40,6 +40,7 @@ pub(crate) struct Keys {
 #[derive(Debug, Default)]
 pub(crate) struct ConfigFile {
     pub(crate) common: Keys,
+    /// For each path that the file names, its keys and those of `common` that it does not override.
     projects: BTreeMap<String, Keys>,
 }
 
@@ -54,7 +55,8 @@ impl ConfigFile {
             Some(toml::Value::Table(projects)) => projects,
             Some(_) => return Err("`project` is not a table".into()),
         };
-        let mut file = ConfigFile { common: Keys::parse(table, home)?, ..ConfigFile::default() };
+        let common = Keys::parse(table.clone(), home)?;
+        let mut file = ConfigFile { common, projects: BTreeMap::new() };
         for (path, keys) in projects {
             let within = |why: String| format!("{why}, in [project.{path:?}]");
             if !expand(Path::new(&path), home).is_absolute() {
@@ -63,7 +65,9 @@ impl ConfigFile {
             let toml::Value::Table(keys) = keys else {
                 return Err(within("not a table".into()));
             };
-            let keys = Keys::parse(keys, home).map_err(within)?;
+            let mut all = table.clone();
+            all.extend(keys);
+            let keys = Keys::parse(all, home).map_err(within)?;
             file.projects.insert(path, keys);
         }
         Ok(file)
@@ -76,7 +80,7 @@ impl ConfigFile {
             path == root || path.canonicalize().is_ok_and(|path| path == root)
         };
         let own = self.projects.into_iter().find(|(path, _)| is_root(path));
-        own.map(|(_, keys)| keys).unwrap_or_default().over(self.common)
+        own.map_or(self.common, |(_, keys)| keys)
     }
 }
 
@@ -100,43 +104,6 @@ impl Keys {
             return Err("`ref_prefix` is not a ref below refs/".into());
         }
         Ok(keys)
-    }
-
-    /// Returns the options of a call over those of the user. A call cannot enable what the user
-    /// disabled.
-    pub(crate) fn under(self, user: Keys) -> Keys {
-        let off = self.enabled == Some(false) || user.enabled == Some(false);
-        let enabled = if off { Some(false) } else { user.enabled };
-        Keys { enabled, ..self.over(user) }
-    }
-
-    /// Returns these keys, completed by those of `base`.
-    pub(crate) fn over(self, base: Keys) -> Keys {
-        Keys {
-            enabled: self.enabled.or(base.enabled),
-            require_git: self.require_git.or(base.require_git),
-            data_dir: self.data_dir.or(base.data_dir),
-            max_new_file_bytes: self.max_new_file_bytes.or(base.max_new_file_bytes),
-            exclude: self.exclude.or(base.exclude),
-            include_ignored: self.include_ignored.or(base.include_ignored),
-            ignored: self.ignored.or(base.ignored),
-            max_ignored_bytes: self.max_ignored_bytes.or(base.max_ignored_bytes),
-            max_named_bytes: self.max_named_bytes.or(base.max_named_bytes),
-            nested_repos: self.nested_repos.or(base.nested_repos),
-            max_files: self.max_files.or(base.max_files),
-            max_snapshot_bytes: self.max_snapshot_bytes.or(base.max_snapshot_bytes),
-            min_free_bytes: self.min_free_bytes.or(base.min_free_bytes),
-            max_store_bytes: self.max_store_bytes.or(base.max_store_bytes),
-            max_total_bytes: self.max_total_bytes.or(base.max_total_bytes),
-            keep_days: self.keep_days.or(base.keep_days),
-            keep_sessions: self.keep_sessions.or(base.keep_sessions),
-            thin_days: self.thin_days.or(base.thin_days),
-            ref_prefix: self.ref_prefix.or(base.ref_prefix),
-            keep_checkpoints: self.keep_checkpoints.or(base.keep_checkpoints),
-            labels: self.labels.or(base.labels),
-            watch: self.watch.or(base.watch),
-            watch_trust_seconds: self.watch_trust_seconds.or(base.watch_trust_seconds),
-        }
     }
 }
 

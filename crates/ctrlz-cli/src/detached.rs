@@ -13,7 +13,7 @@ use crate::place::Place;
 
 /// Starts `ctrlz` for the same work tree and store. The child has to call [`leave`].
 pub(crate) fn start(place: &Place, words: &[&str]) -> io::Result<Child> {
-    start_for(&place.workspace, place.config.as_deref(), words)
+    start_for(place.workspace(), place.config.as_deref(), words)
 }
 
 /// Like [`start`], with the configuration file given on the command line.

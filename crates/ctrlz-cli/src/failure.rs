@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ctrlz::{Fault, FileError, NotATreePath, TreePath};
-use ctrlz_api::WireError;
+use ctrlz_api::{MethodError, WireError, WirePath};
 use ctrlz_server::ServeError;
 
 use crate::hints;
@@ -37,12 +37,12 @@ pub(crate) enum Failure {
     /// The patches to revert cannot be read.
     #[error("the patches cannot be read: {why}")]
     Patches { why: String },
-    /// No session has a pending revert.
-    #[error("no session is reverted")]
-    NothingReverted,
+    /// An error of a method that is not the engine's: no session has a pending revert.
+    #[error("{}", .0.message)]
+    Method(WireError),
     /// No snapshot has the file.
     #[error("no snapshot has {path}")]
-    NoVersions { path: TreePath },
+    NoVersions { path: WirePath },
     /// The client of a coding agent cannot be changed or was not found.
     #[error("{why}")]
     Agent { why: String },
@@ -108,7 +108,7 @@ impl Failure {
             | Failure::NotATerminal
             | Failure::Patches { .. } => WRONG_USAGE,
             Failure::Agent { .. } => 4,
-            Failure::NothingReverted | Failure::NoVersions { .. } => 4,
+            Failure::Method(_) | Failure::NoVersions { .. } => 4,
             Failure::NotWatched { .. }
             | Failure::NotConfirmed { .. }
             | Failure::Serve(ServeError::NotLoopback { .. }) => 6,
@@ -136,7 +136,7 @@ impl Failure {
             Failure::Configuration { .. } => "configuration",
             Failure::Option { .. } => "invalid_params",
             Failure::Patches { .. } => "patches",
-            Failure::NothingReverted => "nothing_reverted",
+            Failure::Method(error) => error.kind,
             Failure::NoVersions { .. } => "no_such_file",
             Failure::Agent { .. } => "agent",
             Failure::NotConfirmed { .. } => "not_confirmed",
@@ -167,7 +167,7 @@ impl Failure {
                 "pass a JSON array of {\"hash\": …, \"files\": […]}, as `ctrlz patch --json` prints"
             }
             Failure::NoGit(_) => "install git; it carries pushes and pulls, and repacks for --deep",
-            Failure::NothingReverted => {
+            Failure::Method(_) => {
                 "`ctrlz revert --message M` reverts one; `ctrlz redo` takes a final one back"
             }
             Failure::NoVersions { .. } => "`ctrlz log --lost` lists files that disappeared",
@@ -206,14 +206,14 @@ impl From<&Failure> for WireError {
         error.hint = failure.hint();
         match failure {
             Failure::Configuration { path, .. } => error.path = Some(path.as_path().into()),
-            Failure::NoVersions { path } => error.path = Some(path.into()),
+            Failure::NoVersions { path } => error.path = Some(path.clone()),
             Failure::NotConfirmed { path } => error.path = path.as_ref().map(Into::into),
             Failure::Engine(_)
             | Failure::NoDataDir
             | Failure::CurrentDirectory(_)
             | Failure::Option { .. }
             | Failure::Patches { .. }
-            | Failure::NothingReverted
+            | Failure::Method(_)
             | Failure::Agent { .. }
             | Failure::NotStarted { .. }
             | Failure::NotWatched { .. }
@@ -227,6 +227,15 @@ impl From<&Failure> for WireError {
             | Failure::Json(_) => (),
         }
         error
+    }
+}
+
+impl From<MethodError> for Failure {
+    fn from(error: MethodError) -> Failure {
+        match error {
+            MethodError::Engine(error) => Failure::Engine(error),
+            MethodError::Other(error) => Failure::Method(error),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The `ctrlz` command: parses the arguments, resolves the settings, makes one engine call and
-//! prints the result.
+//! The `ctrlz` command: parses the arguments, resolves the settings, calls one method of the
+//! interface and prints the result.
 //!
 //! Data goes to standard output and everything else to standard error. EPIPE is not an error; every
 //! other outcome has a documented exit code.

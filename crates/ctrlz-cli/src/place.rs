@@ -4,41 +4,80 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ctrlz::{Error, LookupError, Notice, ObjectId, Point, Retention, TreePath, Workspace};
+use ctrlz::{Error, LookupError, Notice, ObjectId, Point, Progress, TreePath, Workspace};
+use ctrlz_api::{Call, Hash, MethodError, Opened, WirePath};
 
 use crate::config::Settings;
 use crate::failure::Failure;
+use crate::progress::watched;
 use crate::render::{self, shell_word};
 
 /// An open work tree, and the directory in it in which the command acts.
 pub(crate) struct Place {
-    pub(crate) workspace: Workspace,
-    /// Retention of `gc`.
-    pub(crate) retention: Retention,
+    opened: Opened,
     /// The directory in which the command acts: the work tree or one below it.
     dir: PathBuf,
     /// The configuration file given on the command line, which detached processes use too.
     pub(crate) config: Option<PathBuf>,
-    /// Number of checkpoints to keep, not counting pinned ones.
-    pub(crate) keep_checkpoints: usize,
     /// Directory for the state of coding agents' hooks.
     pub(crate) agents_dir: PathBuf,
 }
 
+/// A method of the interface, with its parameters and its result as Rust types.
+type Method<P, R> = fn(&Call<'_>, &P) -> Result<R, MethodError>;
+
 impl Place {
     /// Opens the work tree of the settings.
     pub(crate) fn find(settings: Settings) -> Result<Place, Failure> {
-        let Settings { options, retention, root, dir, config, keep_checkpoints, agents_dir } =
-            settings;
-        let workspace = Workspace::open(&root, options)?;
-        if let Some(notice) = workspace.notice() {
-            render::note(&told(notice, workspace.root()));
+        let (dir, config) = (settings.dir.clone(), settings.config.clone());
+        let agents_dir = settings.agents_dir.clone();
+        let place = Place { opened: settings.open()?, dir, config, agents_dir };
+        if let Some(notice) = place.workspace().notice() {
+            render::note(&told(notice, place.root()));
         }
-        Ok(Place { workspace, retention, dir, config, keep_checkpoints, agents_dir })
+        Ok(place)
+    }
+
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    pub(crate) fn workspace(&self) -> &Workspace {
+        &self.opened.workspace
+    }
+
+    /// Returns the call of a method. Relative paths start from [`Place::dir`].
+    pub(crate) fn as_call<'a>(&'a self, progress: &'a Progress) -> Call<'a> {
+        Call::of_user(&self.opened, &self.dir, progress)
+    }
+
+    /// Calls a method, and shows its progress.
+    pub(crate) fn call<P, R>(&self, method: Method<P, R>, params: &P) -> Result<R, Failure> {
+        Ok(watched(|progress| method(&self.as_call(progress), params))?)
+    }
+
+    /// Calls a method, and shows its progress. Relative paths start from the work tree.
+    pub(crate) fn call_at_root<P, R>(
+        &self,
+        method: Method<P, R>,
+        params: &P,
+    ) -> Result<R, Failure> {
+        Ok(watched(|progress| method(&Call::of_user(&self.opened, self.root(), progress), params))?)
+    }
+
+    /// Calls a method that makes a plan. Fails if an interrupted restore has to be finished first.
+    pub(crate) fn plan<P, R>(&self, method: Method<P, R>, params: &P) -> Result<R, Failure> {
+        self.workspace().check_finished()?;
+        self.call(method, params)
+    }
+
+    /// Calls a method that only reads the log, which takes too little time to show progress.
+    pub(crate) fn read<P, R>(&self, method: Method<P, R>, params: &P) -> Result<R, Failure> {
+        Ok(method(&self.as_call(&Progress::default()), params)?)
     }
 
     pub(crate) fn root(&self) -> &Path {
-        self.workspace.root()
+        self.workspace().root()
     }
 
     /// Returns the directory in which the command acts.
@@ -48,25 +87,12 @@ impl Place {
 
     /// Resolves paths. Returns an empty list if there are none, or if one is the whole work tree.
     pub(crate) fn paths(&self, named: &[PathBuf]) -> Result<Vec<TreePath>, Failure> {
-        let located: Vec<Option<TreePath>> =
-            named.iter().map(|path| self.locate(path)).collect::<Result<_, _>>()?;
-        if located.contains(&None) {
-            return Ok(Vec::new());
-        }
-        Ok(located.into_iter().flatten().collect())
+        Ok(self.as_call(&Progress::default()).paths(&as_given(named))?)
     }
 
     /// Resolves a file relative to the directory in which the command acts.
-    pub(crate) fn file(&self, path: &[u8]) -> Result<TreePath, Failure> {
-        self.locate(Path::new(OsStr::from_bytes(path)))?
-            .ok_or_else(|| Failure::path(path, "is the work tree itself"))
-    }
-
-    /// Resolves a file relative to the work tree.
-    pub(crate) fn file_of_root(&self, path: &[u8]) -> Result<TreePath, Failure> {
-        let as_path = Path::new(OsStr::from_bytes(path));
-        TreePath::locate(self.root(), self.root(), as_path)?
-            .ok_or_else(|| Failure::path(path, "is the work tree itself"))
+    pub(crate) fn file(&self, path: &Path) -> Result<TreePath, Failure> {
+        Ok(self.as_call(&Progress::default()).file(&path.into())?)
     }
 
     /// Returns the subdirectory that the command is limited to, or `None` for the whole work tree.
@@ -83,7 +109,7 @@ impl Place {
         if let Ok(Point::Snapshot(hash)) = point {
             return Ok(Point::Snapshot(hash));
         }
-        match self.workspace.find_checkpoint(&text) {
+        match self.workspace().find_checkpoint(&text) {
             Ok(checkpoint) => Ok(Point::Operation(checkpoint.operation)),
             Err(Error::Lookup(LookupError::NoSuchCheckpoint { .. })) => Ok(point?),
             Err(error) => Err(error.into()),
@@ -95,35 +121,22 @@ impl Place {
         match self.point(name)? {
             Point::Snapshot(hash) => Ok(hash),
             Point::Operation(id) | Point::OperationOf { id, .. } => {
-                Ok(self.workspace.find_operation(&id, 0)?.snapshot)
+                Ok(self.workspace().find_operation(&id, 0)?.snapshot)
             }
         }
     }
 
     /// Returns a path of the work tree relative to the current directory, quoted for a shell.
-    pub(crate) fn typed(&self, path: &TreePath) -> String {
+    pub(crate) fn typed(&self, path: &Path) -> String {
         let here = self.dir.strip_prefix(self.root()).unwrap_or(Path::new(""));
         let mut parts = here.components();
         let mut up = PathBuf::new();
         loop {
-            if let Ok(below) = path.as_path().strip_prefix(parts.as_path()) {
+            if let Ok(below) = path.strip_prefix(parts.as_path()) {
                 return shell_word(up.join(below).as_os_str().as_bytes());
             }
             parts.next_back();
             up.push("..");
-        }
-    }
-
-    fn locate(&self, path: &Path) -> Result<Option<TreePath>, Failure> {
-        let by_name = TreePath::locate(self.root(), &self.dir, path);
-        match by_name {
-            Ok(found) => Ok(found),
-            // The path of the work tree may contain a symlink; the file itself is not followed.
-            Err(error) => match real_path(path) {
-                Some(real) => TreePath::locate(self.root(), &self.dir, &real)
-                    .map_err(|_| Failure::from(error)),
-                None => Err(error.into()),
-            },
         }
     }
 }
@@ -162,13 +175,12 @@ fn told(notice: &Notice, root: &Path) -> String {
     }
 }
 
-/// Resolves symlinks in the parent of an absolute path.
-fn real_path(path: &Path) -> Option<PathBuf> {
-    let (parent, name) = (path.parent()?, path.file_name()?);
-    path.is_absolute().then(|| parent.canonicalize().ok().map(|parent| parent.join(name)))?
+/// Returns paths as parameters of a method.
+pub(crate) fn as_given(paths: &[PathBuf]) -> Vec<WirePath> {
+    paths.iter().map(|path| path.as_path().into()).collect()
 }
 
-/// Parses the hash of a plan.
-pub(crate) fn hash(text: &OsStr) -> Result<ObjectId, Failure> {
-    Ok(text.to_string_lossy().parse()?)
+/// Returns the hash of a plan or snapshot as a parameter of a method.
+pub(crate) fn hash(text: &OsStr) -> Hash {
+    Hash(text.to_string_lossy().into_owned())
 }

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ctrlz::{OperationKind, Skipped, StepInfo, escape};
-use ctrlz_api::WireError;
+use ctrlz::escape;
+use ctrlz_api::{Gap, Skipped, StepInfo, WireError};
 
 use crate::args::GlobalArgs;
 use crate::failure::Failure;
@@ -230,10 +230,10 @@ pub(crate) fn asks(question: &str) -> bool {
 
 /// Prints the paths that a snapshot does not hold, one per line.
 pub(crate) fn skipped(skipped: &[Skipped]) {
-    for skipped in skipped {
-        note(&format!("skipped {skipped}"));
+    for Skipped { path, text, .. } in skipped {
+        note(&format!("skipped {path}: {text}"));
     }
-    let failed = skipped.iter().filter(|skipped| skipped.reason.is_failure()).count();
+    let failed = skipped.iter().filter(|skipped| skipped.failure).count();
     match (skipped.len(), failed) {
         (0, _) => (),
         (all, 0) => note(&format!("{} left out of the snapshot", paths(all))),
@@ -281,7 +281,7 @@ pub(crate) fn files(count: usize) -> String {
 }
 
 /// Returns a number of steps in words.
-pub(crate) fn steps(count: usize) -> String {
+pub(crate) fn steps(count: u64) -> String {
     if count == 1 { "1 step".into() } else { format!("{count} steps") }
 }
 
@@ -376,25 +376,24 @@ pub(crate) fn file_line(text: &str) -> String {
 }
 
 /// Returns the origin of a change: its step, or the kind of its operation.
-pub(crate) fn origin(kind_of: OperationKind, by: Option<&StepInfo>) -> String {
-    by.map_or_else(|| kind(kind_of).into(), step)
+pub(crate) fn origin(kind: &str, by: Option<&StepInfo>) -> String {
+    by.map_or_else(|| kind.to_owned(), step)
 }
 
-/// Returns the name of an operation's kind.
-pub(crate) fn kind(kind: OperationKind) -> &'static str {
-    match kind {
-        OperationKind::Baseline => "baseline",
-        OperationKind::Step => "step",
-        OperationKind::Outside => "outside",
-        OperationKind::Restore => "restore",
-        OperationKind::Revert => "revert",
-        OperationKind::Unrevert => "unrevert",
-        OperationKind::Undo => "undo",
-        OperationKind::Redo => "redo",
-        OperationKind::Checkpoint => "checkpoint",
-        OperationKind::Fork => "fork",
-        _ => "something newer than this version",
+/// Describes a period in which nothing could be recorded, without the names of its turns.
+pub(crate) fn gap(gap: &Gap) -> String {
+    format!("not recorded: {}", gap.why)
+}
+
+/// Returns the agents whose turns are missing because of a gap, without duplicates.
+pub(crate) fn agents(gap: &Gap) -> String {
+    let mut agents: Vec<&str> = Vec::new();
+    for who in gap.turns.iter().filter_map(|turn| turn.who.as_deref()) {
+        if !agents.contains(&who) {
+            agents.push(who);
+        }
     }
+    agents.join(", ")
 }
 
 /// Returns a human-readable size.
@@ -467,7 +466,7 @@ mod tests {
     fn steps_fit_on_a_line() {
         let step = |tool: Option<&str>, label: Option<&str>| {
             let (tool, label) = (tool.map(Into::into), label.map(Into::into));
-            step(&StepInfo { tool, label, ..StepInfo::default() })
+            step(&StepInfo::from(&ctrlz::StepInfo { tool, label, ..ctrlz::StepInfo::default() }))
         };
         assert_eq!(step(None, None), "a step");
         assert_eq!(step(Some("bash"), Some("make\n")), "bash: make");

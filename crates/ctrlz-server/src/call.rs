@@ -100,7 +100,7 @@ async fn still_there(state: &Shared, served: Served, params: Value) -> Result<()
         let workspace = served.open(&Place::default())?.workspace;
         for key in ["hash", "from", "to"] {
             if let Some(hash) = params[key].as_str() {
-                let id = Hash(hash.to_owned()).id()?;
+                let id = Hash(hash.to_owned()).id().map_err(ctrlz::Error::from)?;
                 served.check_snapshot(&workspace, &id)?;
                 workspace.check_snapshot(&id)?;
             }

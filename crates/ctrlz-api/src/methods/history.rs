@@ -6,12 +6,12 @@ use serde::Deserialize;
 
 use super::part::Part;
 use super::{NoParams, page};
-use crate::error::WireError;
+use crate::error::MethodError;
 use crate::log::{
     Blame, BlameLine, Checkpoint, Checkpoints, Log, LogEntry, Lost, LostFile, LostUncaptured,
     Version, Versions,
 };
-use crate::method::{Access, Call, Method};
+use crate::method::{Call, Method};
 use crate::path::{WirePath, bounded};
 use crate::session::{
     OpenSteps, Reverted, Sessions, ShownStep, StepRecord, Steps, WalkBack, pending_revert,
@@ -30,134 +30,79 @@ pub(super) fn table() -> Vec<Method> {
 }
 
 fn of_operations() -> Vec<Method> {
-    let reads = Access::Reads;
     vec![
-        Method::new(
+        Method::reads(
             "timeline",
             "Lists the operations, newest first, with changed files and lines.",
-            reads,
-            OF_LOGS,
             timeline,
-        ),
-        Method::new("log", "Same as `timeline`.", reads, OF_LOGS, timeline),
-        Method::new(
-            "operation",
-            "Returns one operation of the log.",
-            reads,
-            &["unknown_operation"],
-            operation,
-        ),
-        Method::new("checkpoints", "Lists the checkpoints, newest first.", reads, &[], checkpoints),
+        )
+        .errors(OF_LOGS),
+        Method::reads("log", "Same as `timeline`.", timeline).errors(OF_LOGS),
+        Method::reads("operation", "Returns one operation of the log.", operation)
+            .errors(&["unknown_operation"]),
+        Method::reads("checkpoints", "Lists the checkpoints, newest first.", checkpoints),
     ]
 }
 
 fn of_sessions() -> Vec<Method> {
-    let reads = Access::Reads;
     vec![
-        Method::new("steps", "Lists the steps, oldest first.", reads, &[], steps),
-        Method::new("open_steps", "Lists the open steps.", reads, &[], open_steps),
-        Method::new(
-            "step",
-            "Returns the record of one step and its changes.",
-            reads,
-            &["no_such_step"],
-            step,
-        ),
-        Method::new(
-            "sessions",
-            "Lists the sessions that changed something, most recently active first.",
-            reads,
-            &[],
-            sessions,
-        ),
-        Method::new(
-            "revert_state",
-            "Returns the pending revert of a session, which can still be moved or reversed.",
-            reads,
-            &[],
-            revert_state,
-        ),
-        Method::new(
-            "walk_back",
-            "Finds the state of a session at the beginning of a message.",
-            reads,
-            &[],
-            walk_back,
-        ),
-        Method::new(
-            "deeds",
-            "Lists the combined changes of a session, message or step, without those that are undone.",
-            reads,
-            OF_DEEDS,
-            deeds,
-        ),
-        Method::new(
-            "deeds_diff",
-            "Returns the same changes as text that `git apply` accepts.",
-            reads,
-            OF_DEEDS,
-            deeds_diff,
-        ),
-        Method::new(
-            "deeds_full",
-            "Returns the same changes with both texts and the line counts of every file.",
-            reads,
-            OF_DEEDS,
-            deeds_full,
-        ),
+        Method::reads("steps", "Lists the steps, oldest first.", steps),
+        Method::reads("open_steps", "Lists the open steps.", open_steps),
+        Method::reads("step", "Returns the record of one step and its changes.", step).errors(&["no_such_step"]),
+        Method::reads("sessions", "Lists the sessions that changed something, most recently active first.", sessions),
+        Method::reads("revert_state", "Returns the pending revert of a session, which can still be moved or reversed.", revert_state),
+        Method::reads("walk_back", "Finds the state of a session at the beginning of a message.", walk_back),
+        Method::reads("deeds", "Lists the combined changes of a session, message or step, without those that are undone.", deeds).errors(OF_DEEDS),
+        Method::reads("deeds_diff", "Returns the same changes as text that `git apply` accepts.", deeds_diff).errors(OF_DEEDS),
+        Method::reads("deeds_full", "Returns the same changes with both texts and the line counts of every file.", deeds_full).errors(OF_DEEDS),
     ]
 }
 
 fn of_files() -> Vec<Method> {
-    let reads = Access::Reads;
     vec![
-        Method::new(
+        Method::reads(
             "blame",
             "Returns the origin of each line of a file in the newest snapshot.",
-            reads,
-            &["not_a_tree_path", "no_such_file", "binary"],
             blame,
-        ),
-        Method::new(
+        )
+        .errors(&["not_a_tree_path", "no_such_file", "binary"]),
+        Method::reads(
             "lost",
             "Lists files that disappeared and were not restored, most recent first.",
-            reads,
-            &[],
             lost,
         ),
-        Method::new(
-            "versions",
-            "Lists the versions of a file, newest first.",
-            reads,
-            &["not_a_tree_path"],
-            versions,
-        ),
+        Method::reads("versions", "Lists the versions of a file, newest first.", versions)
+            .errors(&["not_a_tree_path"]),
     ]
 }
 
 /// Parameters of `timeline` and `log`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct TimelineParams {
+pub struct TimelineParams {
     /// Session whose operations are listed. Default: all operations.
-    session: Option<String>,
+    pub session: Option<String>,
     /// Id of an operation; only older operations are listed. Default: start at the newest one.
-    before: Option<String>,
+    pub before: Option<String>,
     /// Maximum number of operations to return. Default: 20.
-    limit: Option<u64>,
+    pub limit: Option<u64>,
     /// Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
-    files: Option<u64>,
+    pub files: Option<u64>,
+    /// A log that was pulled or imported, to list instead of the work tree's own.
+    #[serde(skip)]
+    pub log: Option<String>,
 }
 
 fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-fn timeline(call: &Call<'_>, params: &TimelineParams) -> Result<Log, WireError> {
+/// Runs the method `timeline`.
+pub fn timeline(call: &Call<'_>, params: &TimelineParams) -> Result<Log, MethodError> {
     const DEFAULT_OPERATIONS: u64 = 20;
-    let TimelineParams { session, before, limit, files } = params;
+    let TimelineParams { session, before, limit, files, log } = params;
     let query = TimelineQuery {
-        log: None,
+        log: log.clone(),
         session: session.clone(),
         before: before.clone(),
         limit: count(limit.unwrap_or(DEFAULT_OPERATIONS).max(1)),
@@ -167,40 +112,43 @@ fn timeline(call: &Call<'_>, params: &TimelineParams) -> Result<Log, WireError> 
 }
 
 /// Parameters of `operation`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct OperationParams {
+pub struct OperationParams {
     /// Id of the operation.
-    operation: String,
+    pub operation: String,
     /// Maximum number of files to name. Default: 1,000.
-    files: Option<u64>,
+    pub files: Option<u64>,
 }
 
-fn operation(call: &Call<'_>, params: &OperationParams) -> Result<LogEntry, WireError> {
+/// Runs the method `operation`.
+pub fn operation(call: &Call<'_>, params: &OperationParams) -> Result<LogEntry, MethodError> {
     const DEFAULT_FILES: u64 = 1000;
     let files = count(params.files.unwrap_or(DEFAULT_FILES));
     Ok(LogEntry::from(&call.workspace.find_operation(&params.operation, files)?))
 }
 
-fn checkpoints(call: &Call<'_>, _: &NoParams) -> Result<Checkpoints, WireError> {
+/// Runs the method `checkpoints`.
+pub fn checkpoints(call: &Call<'_>, _: &NoParams) -> Result<Checkpoints, MethodError> {
     let checkpoints = call.workspace.checkpoints()?;
     Ok(Checkpoints { checkpoints: checkpoints.iter().rev().map(Checkpoint::from).collect() })
 }
 
 /// Parameters of `steps`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct StepsParams {
+pub struct StepsParams {
     /// Session whose steps are listed, without those of its sub-agents. Default: all steps.
-    session: Option<String>,
+    pub session: Option<String>,
     /// Number of steps to skip.
     #[serde(default)]
-    offset: u64,
+    pub offset: u64,
     /// Maximum number of steps to return. Default: 100,000.
-    limit: Option<u64>,
+    pub limit: Option<u64>,
 }
 
-fn steps(call: &Call<'_>, params: &StepsParams) -> Result<Steps, WireError> {
+/// Runs the method `steps`.
+pub fn steps(call: &Call<'_>, params: &StepsParams) -> Result<Steps, MethodError> {
     let mut steps = call.workspace.steps()?;
     if let Some(session) = &params.session {
         steps.retain(|step| step.info.session == *session);
@@ -209,35 +157,38 @@ fn steps(call: &Call<'_>, params: &StepsParams) -> Result<Steps, WireError> {
     Ok(Steps { steps: steps.iter().map(StepRecord::from).collect(), total, next })
 }
 
-fn open_steps(call: &Call<'_>, _: &NoParams) -> Result<OpenSteps, WireError> {
+fn open_steps(call: &Call<'_>, _: &NoParams) -> Result<OpenSteps, MethodError> {
     Ok(OpenSteps::of(call.workspace)?)
 }
 
 /// Parameters of `step`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct StepParams {
+pub struct StepParams {
     /// Id of the step.
-    step: String,
+    pub step: String,
 }
 
-fn step(call: &Call<'_>, params: &StepParams) -> Result<ShownStep, WireError> {
+/// Runs the method `step`.
+pub fn step(call: &Call<'_>, params: &StepParams) -> Result<ShownStep, MethodError> {
     Ok(ShownStep::of(call.workspace, &params.step)?)
 }
 
-fn sessions(call: &Call<'_>, _: &NoParams) -> Result<Sessions, WireError> {
+/// Runs the method `sessions`.
+pub fn sessions(call: &Call<'_>, _: &NoParams) -> Result<Sessions, MethodError> {
     Ok(Sessions::of(call.workspace)?)
 }
 
 /// Parameters of `revert_state`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RevertStateParams {
+pub struct RevertStateParams {
     /// The session. Default: the one that was reverted last.
-    session: Option<String>,
+    pub session: Option<String>,
 }
 
-fn revert_state(call: &Call<'_>, params: &RevertStateParams) -> Result<Reverted, WireError> {
+/// Runs the method `revert_state`.
+pub fn revert_state(call: &Call<'_>, params: &RevertStateParams) -> Result<Reverted, MethodError> {
     let state = pending_revert(call.workspace, params.session.as_deref())?;
     Ok(Reverted { reverted: state.as_ref().map(Into::into) })
 }
@@ -254,14 +205,14 @@ struct WalkBackParams {
     messages: Vec<String>,
 }
 
-fn walk_back(call: &Call<'_>, params: &WalkBackParams) -> Result<WalkBack, WireError> {
+fn walk_back(call: &Call<'_>, params: &WalkBackParams) -> Result<WalkBack, MethodError> {
     Ok(call.workspace.walk_back(&params.session, &params.messages)?.into())
 }
 
 /// The steps whose changes are requested.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Whose {
+pub enum Whose {
     /// All steps.
     #[default]
     All,
@@ -274,23 +225,24 @@ enum Whose {
 }
 
 /// Parameters of `deeds`, `deeds_diff` and `deeds_full`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DeedsParams {
+pub struct DeedsParams {
     /// The steps whose changes are requested. Default: all.
     #[serde(default)]
-    of: Whose,
+    pub of: Whose,
     /// Number of files to skip.
     #[serde(default)]
-    offset: u64,
+    pub offset: u64,
     /// Maximum number of files to return. Default: 100,000.
-    limit: Option<u64>,
+    pub limit: Option<u64>,
     /// Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
-    max_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
 }
 
 impl DeedsParams {
-    pub(super) fn of(&self) -> ctrlz::Deeds {
+    /// Returns the steps in the form of the engine.
+    pub fn of(&self) -> ctrlz::Deeds {
         match self.of.clone() {
             Whose::All => ctrlz::Deeds::All,
             Whose::Session(session) => ctrlz::Deeds::Session(session),
@@ -305,41 +257,44 @@ impl DeedsParams {
     }
 }
 
-fn deeds(call: &Call<'_>, params: &DeedsParams) -> Result<Deeds, WireError> {
+/// Runs the method `deeds`.
+pub fn deeds(call: &Call<'_>, params: &DeedsParams) -> Result<Deeds, MethodError> {
     let changes = call.workspace.deeds(&params.of())?;
     let (changes, total, next) = page(changes, params.offset, params.limit);
     Ok(Deeds { files: changes.iter().map(Change::from).collect(), total, next })
 }
 
-fn deeds_diff(call: &Call<'_>, params: &DeedsParams) -> Result<DeedsDiff, WireError> {
+fn deeds_diff(call: &Call<'_>, params: &DeedsParams) -> Result<DeedsDiff, MethodError> {
     params.part().text_of(call, call.workspace.deeds_full(&params.of())?)
 }
 
-fn deeds_full(call: &Call<'_>, params: &DeedsParams) -> Result<DeedsFull, WireError> {
+fn deeds_full(call: &Call<'_>, params: &DeedsParams) -> Result<DeedsFull, MethodError> {
     params.part().texts_of(call, call.workspace.deeds_full(&params.of())?)
 }
 
 /// Parameters of `blame` and `versions`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct HistoryParams {
+pub struct HistoryParams {
     /// The file.
-    path: WirePath,
+    pub path: WirePath,
     /// Number of items to skip.
     #[serde(default)]
-    offset: u64,
+    pub offset: u64,
     /// Maximum number of items to return. Default: 100,000.
-    limit: Option<u64>,
+    pub limit: Option<u64>,
 }
 
-fn blame(call: &Call<'_>, params: &HistoryParams) -> Result<Blame, WireError> {
+/// Runs the method `blame`.
+pub fn blame(call: &Call<'_>, params: &HistoryParams) -> Result<Blame, MethodError> {
     let path = call.file(&params.path)?;
     let lines = call.workspace.blame(&path)?;
     let (lines, total, next) = page(lines, params.offset, params.limit);
     Ok(Blame { path: path.into(), lines: lines.iter().map(BlameLine::from).collect(), total, next })
 }
 
-fn versions(call: &Call<'_>, params: &HistoryParams) -> Result<Versions, WireError> {
+/// Runs the method `versions`.
+pub fn versions(call: &Call<'_>, params: &HistoryParams) -> Result<Versions, MethodError> {
     let path = call.file(&params.path)?;
     let versions = call.workspace.versions(&path)?;
     let (versions, total, next) = page(versions, params.offset, params.limit);
@@ -348,17 +303,18 @@ fn versions(call: &Call<'_>, params: &HistoryParams) -> Result<Versions, WireErr
 }
 
 /// Parameters of `lost`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct LostParams {
+pub struct LostParams {
     /// Number of files to skip.
     #[serde(default)]
-    offset: u64,
+    pub offset: u64,
     /// Maximum number of files to return. Default: 100,000.
-    limit: Option<u64>,
+    pub limit: Option<u64>,
 }
 
-fn lost(call: &Call<'_>, params: &LostParams) -> Result<Lost, WireError> {
+/// Runs the method `lost`.
+pub fn lost(call: &Call<'_>, params: &LostParams) -> Result<Lost, MethodError> {
     let (lost, total, next) = page(call.workspace.lost()?, params.offset, params.limit);
     let lost = lost.iter().map(LostFile::from).collect();
     let uncaptured = call.workspace.lost_uncaptured()?;

@@ -1,5 +1,5 @@
-//! Implementation of the methods. Each reads its parameters, makes one engine call and returns a
-//! result. A new method is a function and one entry in a table.
+//! The methods. Each is a function that takes typed parameters, makes one engine call and returns a
+//! result, and one entry in a table, which gives it a name for programs.
 
 mod care;
 mod history;
@@ -11,7 +11,26 @@ mod steps;
 mod stream;
 mod writing;
 
+pub use care::{
+    DuParams, GcParams, PurgeParams, ReleaseParams, du, gc, purge, release_session, repair,
+};
+pub use history::{
+    DeedsParams, HistoryParams, LostParams, OperationParams, RevertStateParams, StepParams,
+    StepsParams, TimelineParams, Whose, blame, checkpoints, deeds, lost, operation, revert_state,
+    sessions, step, steps, timeline, versions,
+};
+pub use reading::{ListParams, ShowParams, list_files, show, status, verify};
+pub use recording::{CompareParams, PatchParams, TrackParams, changes, patch, track};
+pub use sessions::{
+    ApplyParams, CheckpointParams, CommitParams, ForkParams, FromMessage, RedoParams,
+    RevertToParams, Scope, UndoParams, UnrevertParams, apply, checkpoint, commit_revert, fork,
+    plan_redo, plan_revert_to, plan_undo, plan_unrevert, redo, revert_to, undo, unrevert,
+};
 pub use stream::{Sink, Stream, Wanted};
+pub use writing::{
+    InUse, PatchParam, RecoverParams, RestoreParams, RevertParams, plan_recover, plan_restore,
+    plan_revert, recover, restore, revert,
+};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -36,10 +55,18 @@ const DEFAULT_MAX_BYTES: u64 = 16 << 20;
 /// Maximum number of items in a response, unless the caller sets another.
 const DEFAULT_LIMIT: u64 = 100_000;
 
+/// Errors of methods that take the hash of a snapshot.
+const OF_HASHES: &[&str] =
+    &["not_a_hash", "unknown_snapshot", "being_imported", "purged", "not_a_snapshot"];
+/// Errors of methods that also take paths.
+const OF_PATHS: &[&str] = &["not_a_tree_path"];
+/// Errors of methods that change files.
+const OF_CHANGES: &[&str] = &["mass_change", "moved", "stale_plan", "rolled_back", "interrupted"];
+
 /// No parameters beyond the shared ones.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct NoParams {}
+pub struct NoParams {}
 
 /// Returns the items from `offset` on, the total number of items, and the offset of the next page.
 fn page<T>(items: Vec<T>, offset: u64, limit: Option<u64>) -> (Vec<T>, u64, Option<u64>) {

@@ -3,7 +3,7 @@
 use ctrlz::Diffs;
 
 use super::{DEFAULT_LIMIT, DEFAULT_MAX_BYTES};
-use crate::error::WireError;
+use crate::error::MethodError;
 use crate::method::Call;
 use crate::snapshot::{DeedsDiff, DeedsFull, FileDiff};
 
@@ -41,7 +41,11 @@ impl Part {
     }
 
     /// Returns the page as a patch that `git apply` accepts.
-    pub(super) fn text_of(self, call: &Call<'_>, mut diffs: Diffs) -> Result<DeedsDiff, WireError> {
+    pub(super) fn text_of(
+        self,
+        call: &Call<'_>,
+        mut diffs: Diffs,
+    ) -> Result<DeedsDiff, MethodError> {
         let total = self.start(&mut diffs);
         let mut bytes: Vec<u8> = Vec::new();
         let mut given = 0;
@@ -74,7 +78,7 @@ impl Part {
         self,
         call: &Call<'_>,
         mut diffs: Diffs,
-    ) -> Result<DeedsFull, WireError> {
+    ) -> Result<DeedsFull, MethodError> {
         let total = self.start(&mut diffs);
         let mut files: Vec<FileDiff> = Vec::new();
         let mut size = 0;

@@ -4,95 +4,67 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::agents::Agents;
-use crate::error::WireError;
-use crate::method::{Access, Call, Method};
+use crate::error::MethodError;
+use crate::method::{Call, Method};
 use crate::path::{Hash, WirePath, bounded};
 use crate::snapshot::{Exists, FileAt, FileContent, Files, ListedFile, Shown, SnapshotInfo};
 use crate::status::{Status, Verification};
 
-use super::{DEFAULT_MAX_BYTES, NoParams, page};
-
-const UNKNOWN_OR_OUTSIDE: &[&str] = &[
-    "not_a_hash",
-    "unknown_snapshot",
-    "being_imported",
-    "purged",
-    "not_a_snapshot",
-    "not_a_tree_path",
-];
+use super::{DEFAULT_MAX_BYTES, NoParams, OF_HASHES, OF_PATHS, page};
 
 pub(super) fn table() -> Vec<Method> {
-    let reads = Access::Reads;
     vec![
-        Method::new(
+        Method::reads(
             "show",
             "Returns a file of a snapshot or, without a path, information about the snapshot.",
-            reads,
-            &[
-                "not_a_hash",
-                "unknown_snapshot",
-                "being_imported",
-                "purged",
-                "not_a_snapshot",
-                "not_a_tree_path",
-                "no_such_file",
-            ],
             show,
-        ),
-        Method::new(
+        )
+        .errors(OF_HASHES)
+        .errors(OF_PATHS)
+        .errors(&["no_such_file"]),
+        Method::reads(
             "get_file_at",
             "Returns a file of a snapshot, or null if it does not exist.",
-            reads,
-            UNKNOWN_OR_OUTSIDE,
             get_file_at,
-        ),
-        Method::new(
-            "file_exists_at",
-            "Returns whether a snapshot has a file.",
-            reads,
-            UNKNOWN_OR_OUTSIDE,
-            file_exists_at,
-        ),
-        Method::new(
-            "list_files",
-            "Lists the files of a snapshot.",
-            reads,
-            UNKNOWN_OR_OUTSIDE,
-            list_files,
-        ),
-        Method::new(
+        )
+        .errors(OF_HASHES)
+        .errors(OF_PATHS),
+        Method::reads("file_exists_at", "Returns whether a snapshot has a file.", file_exists_at)
+            .errors(OF_HASHES)
+            .errors(OF_PATHS),
+        Method::reads("list_files", "Lists the files of a snapshot.", list_files)
+            .errors(OF_HASHES)
+            .errors(OF_PATHS),
+        Method::reads(
             "status",
             "Returns the status of the work tree and its store; changes nothing.",
-            reads,
-            &[],
             status,
         ),
-        Method::new(
+        Method::reads(
             "verify",
             "Reads every object of every snapshot and checks its hash.",
-            reads,
-            &[],
             verify,
         ),
     ]
 }
 
 /// Parameters of `show`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ShowParams {
+pub struct ShowParams {
     /// The snapshot.
-    hash: Hash,
+    pub hash: Hash,
     /// The file. Default: none, which describes the snapshot.
-    path: Option<WirePath>,
+    pub path: Option<WirePath>,
     /// Number of bytes to skip.
     #[serde(default)]
-    offset: u64,
+    pub offset: u64,
     /// Maximum number of bytes to return. Default: 16 MiB.
-    max_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
 }
 
-fn show(call: &Call<'_>, params: &ShowParams) -> Result<Shown, WireError> {
+/// Runs the method `show`.
+pub fn show(call: &Call<'_>, params: &ShowParams) -> Result<Shown, MethodError> {
     let ShowParams { hash, path, offset, max_bytes } = params;
     match path.clone() {
         None => Ok(Shown::Snapshot(SnapshotInfo::of(call.workspace, call.snapshot(hash)?)?)),
@@ -118,7 +90,7 @@ pub(super) struct FileParams {
     max_bytes: Option<u64>,
 }
 
-fn content(call: &Call<'_>, params: &FileParams) -> Result<FileContent, WireError> {
+fn content(call: &Call<'_>, params: &FileParams) -> Result<FileContent, MethodError> {
     let id = call.snapshot(&params.hash)?;
     let path = call.file(&params.path)?;
     let bytes = call.workspace.file_at(&id, &path)?;
@@ -126,7 +98,7 @@ fn content(call: &Call<'_>, params: &FileParams) -> Result<FileContent, WireErro
     Ok(FileContent::part(id.into(), path.into(), &bytes, params.offset, max_bytes))
 }
 
-fn get_file_at(call: &Call<'_>, params: &FileParams) -> Result<FileAt, WireError> {
+fn get_file_at(call: &Call<'_>, params: &FileParams) -> Result<FileAt, MethodError> {
     let path = call.file(&params.path)?;
     let presence = call.workspace.file_exists_at(&call.snapshot(&params.hash)?, &path)?.into();
     let file = match presence {
@@ -146,29 +118,30 @@ struct ExistsParams {
     path: WirePath,
 }
 
-fn file_exists_at(call: &Call<'_>, params: &ExistsParams) -> Result<Exists, WireError> {
+fn file_exists_at(call: &Call<'_>, params: &ExistsParams) -> Result<Exists, MethodError> {
     let path = call.file(&params.path)?;
     let presence = call.workspace.file_exists_at(&call.snapshot(&params.hash)?, &path)?;
     Ok(Exists { exists: presence == ctrlz::Presence::Present, presence: presence.into() })
 }
 
 /// Parameters of `list_files`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ListParams {
+pub struct ListParams {
     /// The snapshot.
-    hash: Hash,
+    pub hash: Hash,
     /// Paths to list, including everything below them. Default: everything.
     #[serde(default, deserialize_with = "bounded")]
-    paths: Vec<WirePath>,
+    pub paths: Vec<WirePath>,
     /// Number of files to skip.
     #[serde(default)]
-    offset: u64,
+    pub offset: u64,
     /// Maximum number of files to return. Default: 100,000.
-    limit: Option<u64>,
+    pub limit: Option<u64>,
 }
 
-fn list_files(call: &Call<'_>, params: &ListParams) -> Result<Files, WireError> {
+/// Runs the method `list_files`.
+pub fn list_files(call: &Call<'_>, params: &ListParams) -> Result<Files, MethodError> {
     let hash = call.snapshot(&params.hash)?;
     let paths = call.paths(&params.paths)?;
     let mut files = call.workspace.files(&hash)?;
@@ -182,11 +155,13 @@ fn list_files(call: &Call<'_>, params: &ListParams) -> Result<Files, WireError> 
     })
 }
 
-fn status(call: &Call<'_>, _: &NoParams) -> Result<Status, WireError> {
-    let failures = call.agents.map(Agents::failures).unwrap_or_default();
+/// Runs the method `status`.
+pub fn status(call: &Call<'_>, _: &NoParams) -> Result<Status, MethodError> {
+    let failures = call.opened.agents.as_deref().map(Agents::failures).unwrap_or_default();
     Ok(Status { failures, ..Status::of(call.workspace)? })
 }
 
-fn verify(call: &Call<'_>, _: &NoParams) -> Result<Verification, WireError> {
+/// Runs the method `verify`.
+pub fn verify(call: &Call<'_>, _: &NoParams) -> Result<Verification, MethodError> {
     Ok(Verification::from(&call.workspace.verify(call.progress)?))
 }

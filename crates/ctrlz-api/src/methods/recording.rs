@@ -4,81 +4,41 @@ use ctrlz::{Diffs, ObjectId, TrackOptions};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::page;
 use super::part::Part;
-use crate::error::WireError;
-use crate::method::{Access, Call, Method};
+use super::{OF_HASHES, OF_PATHS, page};
+use crate::error::MethodError;
+use crate::method::{Call, Method};
 use crate::path::{Hash, WirePath, bounded};
 use crate::snapshot::{
     Change, Changes, DeedsDiff, DeedsFull, Diff, DiffFull, Patch, Skipped, Snapshot, all_skipped,
     is_complete,
 };
 
-const UNKNOWN: &[&str] =
-    &["not_a_hash", "unknown_snapshot", "being_imported", "purged", "not_a_snapshot"];
-const UNKNOWN_OR_OUTSIDE: &[&str] = &[
-    "not_a_hash",
-    "unknown_snapshot",
-    "being_imported",
-    "purged",
-    "not_a_snapshot",
-    "not_a_tree_path",
-];
-
 pub(super) fn table() -> Vec<Method> {
     vec![
-        Method::new(
-            "track",
-            "Records the work tree, or only some of its paths. Returns the hash of the snapshot.",
-            Access::Records,
-            &["not_a_tree_path", "over_budget", "over_quota", "no_space"],
-            track,
-        ),
-        Method::new(
-            "patch",
-            "Lists the files that changed since a snapshot, up to now or up to another one.",
-            Access::Records,
-            UNKNOWN,
-            patch,
-        ),
-        Method::new(
-            "changes",
-            "Lists the differences between a snapshot and now or another snapshot, with relative paths and a status.",
-            Access::Records,
-            UNKNOWN_OR_OUTSIDE,
-            changes,
-        ),
-        Method::new(
-            "diff",
-            "Returns the differences as text that `git apply` accepts.",
-            Access::Records,
-            UNKNOWN_OR_OUTSIDE,
-            diff,
-        ),
-        Method::new(
-            "diff_full",
-            "Returns every file that differs, with both texts and line counts.",
-            Access::Records,
-            UNKNOWN_OR_OUTSIDE,
-            diff_full,
-        ),
+        Method::records("track", "Records the work tree, or only some of its paths. Returns the hash of the snapshot.", track).errors(&["not_a_tree_path", "over_budget", "over_quota", "no_space"]),
+        Method::records("patch", "Lists the files that changed since a snapshot, up to now or up to another one.", patch).errors(OF_HASHES),
+        Method::records("changes", "Lists the differences between a snapshot and now or another snapshot, with relative paths and a status.", changes).errors(OF_HASHES).errors(OF_PATHS),
+        Method::records("diff", "Returns the differences as text that `git apply` accepts.", diff).errors(OF_HASHES).errors(OF_PATHS),
+        Method::records("diff_full", "Returns every file that differs, with both texts and line counts.", diff_full).errors(OF_HASHES).errors(OF_PATHS),
     ]
 }
 
 /// Parameters of `track`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct TrackParams {
+pub struct TrackParams {
     /// Paths to rescan; everything else is taken from the previous snapshot. A file named here is
     /// captured even if it is ignored or large. Default: everything.
     #[serde(default, deserialize_with = "bounded")]
-    paths: Vec<WirePath>,
+    pub paths: Vec<WirePath>,
     /// Whether to read every file instead of trusting timestamps.
     #[serde(default)]
-    rehash: bool,
+    pub rehash: bool,
 }
 
-fn track(call: &Call<'_>, params: &TrackParams) -> Result<Snapshot, WireError> {
+/// Runs the method `track`.
+pub fn track(call: &Call<'_>, params: &TrackParams) -> Result<Snapshot, MethodError> {
     let TrackParams { paths, rehash } = params;
     let options = TrackOptions { paths: call.paths(paths)?, rehash: *rehash };
     let snapshot = call.workspace.track(&options, call.progress)?;
@@ -87,19 +47,20 @@ fn track(call: &Call<'_>, params: &TrackParams) -> Result<Snapshot, WireError> {
 }
 
 /// Parameters of `patch`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PatchParams {
+pub struct PatchParams {
     /// The earlier snapshot.
-    hash: Hash,
+    pub hash: Hash,
     /// The later snapshot. Default: the present state, which is recorded.
-    to: Option<Hash>,
+    pub to: Option<Hash>,
     /// Whether to return paths relative to the work tree instead of absolute ones.
     #[serde(default)]
-    relative: bool,
+    pub relative: bool,
 }
 
-fn patch(call: &Call<'_>, params: &PatchParams) -> Result<Patch, WireError> {
+/// Runs the method `patch`.
+pub fn patch(call: &Call<'_>, params: &PatchParams) -> Result<Patch, MethodError> {
     let hash = call.snapshot(&params.hash)?;
     let root = call.workspace.root();
     let path = |path: &ctrlz::TreePath| {
@@ -129,7 +90,7 @@ struct Later {
 }
 
 /// Returns the named snapshot, or records the present state.
-fn later(call: &Call<'_>, from: &ObjectId, to: Option<&Hash>) -> Result<Later, WireError> {
+fn later(call: &Call<'_>, from: &ObjectId, to: Option<&Hash>) -> Result<Later, MethodError> {
     if let Some(to) = to {
         return Ok(Later { to: call.snapshot(to)?, complete: true, skipped: Vec::new() });
     }
@@ -142,27 +103,28 @@ fn later(call: &Call<'_>, from: &ObjectId, to: Option<&Hash>) -> Result<Later, W
 }
 
 /// Parameters of `changes`, `diff` and `diff_full`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CompareParams {
+pub struct CompareParams {
     /// The earlier snapshot.
-    pub(super) from: Hash,
+    pub from: Hash,
     /// The later snapshot. Default: the present state, which is recorded. Set it when reading
     /// further pages with `offset`, because the list may change otherwise.
-    pub(super) to: Option<Hash>,
+    pub to: Option<Hash>,
     /// Paths to compare, including everything below them. Default: everything.
     #[serde(default, deserialize_with = "bounded")]
-    pub(super) paths: Vec<WirePath>,
+    pub paths: Vec<WirePath>,
     /// Number of files to skip.
     #[serde(default)]
-    offset: u64,
+    pub offset: u64,
     /// Maximum number of files to return. Default: 100,000.
-    limit: Option<u64>,
+    pub limit: Option<u64>,
     /// Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
-    max_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
 }
 
-fn changes(call: &Call<'_>, params: &CompareParams) -> Result<Changes, WireError> {
+/// Runs the method `changes`.
+pub fn changes(call: &Call<'_>, params: &CompareParams) -> Result<Changes, MethodError> {
     let from = call.snapshot(&params.from)?;
     let paths = call.paths(&params.paths)?;
     let Later { to, .. } = later(call, &from, params.to.as_ref())?;
@@ -174,7 +136,7 @@ fn changes(call: &Call<'_>, params: &CompareParams) -> Result<Changes, WireError
     Ok(Changes { from: from.into(), to: to.into(), files, total, next })
 }
 
-fn diffs(call: &Call<'_>, params: &CompareParams) -> Result<Compared, WireError> {
+fn diffs(call: &Call<'_>, params: &CompareParams) -> Result<Compared, MethodError> {
     let from = call.snapshot(&params.from)?;
     let paths = call.paths(&params.paths)?;
     let Later { to, .. } = later(call, &from, params.to.as_ref())?;
@@ -191,14 +153,14 @@ struct Compared {
     part: Part,
 }
 
-fn diff(call: &Call<'_>, params: &CompareParams) -> Result<Diff, WireError> {
+fn diff(call: &Call<'_>, params: &CompareParams) -> Result<Diff, MethodError> {
     let Compared { from, to, diffs, part } = diffs(call, params)?;
     let DeedsDiff { text, text_base64, truncated, next, total } = part.text_of(call, diffs)?;
     let (from, to) = (from.into(), to.into());
     Ok(Diff { from, to, text, text_base64, truncated, next, total })
 }
 
-fn diff_full(call: &Call<'_>, params: &CompareParams) -> Result<DiffFull, WireError> {
+fn diff_full(call: &Call<'_>, params: &CompareParams) -> Result<DiffFull, MethodError> {
     let Compared { from, to, diffs, part } = diffs(call, params)?;
     let DeedsFull { files, truncated, next, total } = part.texts_of(call, diffs)?;
     Ok(DiffFull { from: from.into(), to: to.into(), files, truncated, next, total })

@@ -1,30 +1,22 @@
 //! Methods for steps and sessions: begin, end, undo, redo, revert, checkpoint, fork.
 
-use ctrlz::{Boundary, CheckpointOptions, ForkOptions, ObjectId, UndoOptions, UndoScope};
+use ctrlz::{
+    Boundary, CheckpointOptions, Error, ForkOptions, ObjectId, SessionError, UndoOptions, UndoScope,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::error::WireError;
+use crate::error::{MethodError, WireError};
 use crate::log::CheckpointMade;
-use crate::method::{Access, Call, Method};
+use crate::method::{Call, Method};
 use crate::path::{Hash, WirePath, bounded};
 use crate::put_back::UndoReport;
 use crate::session::{Fork, RevertState, pending_revert, session_of};
 
+use super::OF_CHANGES;
 use super::steps::of_steps;
 use super::writing::{InUse, check_plan, expected};
 
-const OF_UNDO_PLANS: &[&str] = &[
-    "nothing_to_undo",
-    "not_recorded",
-    "shared_expired",
-    "no_such_step",
-    "no_such_message",
-    "no_such_part",
-    "session_busy",
-    "not_a_tree_path",
-    "stale_plan",
-];
 const OF_UNDOS: &[&str] = &[
     "nothing_to_undo",
     "not_recorded",
@@ -34,23 +26,9 @@ const OF_UNDOS: &[&str] = &[
     "no_such_part",
     "session_busy",
     "not_a_tree_path",
-    "mass_change",
-    "moved",
-    "stale_plan",
-    "rolled_back",
-    "interrupted",
 ];
-const OF_REVERT_PLANS: &[&str] = &["no_such_message", "no_such_part", "session_busy", "stale_plan"];
-const OF_REVERTS: &[&str] = &[
-    "no_such_message",
-    "no_such_part",
-    "session_busy",
-    "mass_change",
-    "moved",
-    "stale_plan",
-    "rolled_back",
-    "interrupted",
-];
+const OF_REVERTS: &[&str] = &["no_such_message", "no_such_part", "session_busy"];
+const OF_UNREVERTS: &[&str] = &["nothing_reverted", "session_busy"];
 
 pub(super) fn table() -> Vec<Method> {
     let mut methods = of_steps();
@@ -61,176 +39,120 @@ pub(super) fn table() -> Vec<Method> {
 }
 
 fn of_undos() -> Vec<Method> {
-    let writes = Access::Writes;
     vec![
-        Method::new(
+        Method::writes(
             "plan_undo",
             "Plans `undo`: records the present state and changes no file.",
-            writes,
-            OF_UNDO_PLANS,
             plan_undo,
-        ),
-        Method::new(
-            "undo",
-            "Undoes steps and keeps all later changes by others.",
-            writes,
-            OF_UNDOS,
-            undo,
-        ),
-        Method::new(
+        )
+        .errors(OF_UNDOS)
+        .errors(&["stale_plan"]),
+        Method::writes("undo", "Undoes steps and keeps all later changes by others.", undo)
+            .errors(OF_UNDOS)
+            .errors(OF_CHANGES),
+        Method::writes(
             "plan_redo",
             "Plans `redo`: records the present state and changes no file.",
-            writes,
-            &["nothing_to_redo", "stale_plan"],
             plan_redo,
-        ),
-        Method::new(
-            "redo",
-            "Reverses the last undo or revert.",
-            writes,
-            &[
-                "nothing_to_redo",
-                "mass_change",
-                "moved",
-                "stale_plan",
-                "rolled_back",
-                "interrupted",
-            ],
-            redo,
-        ),
-        Method::new(
+        )
+        .errors(&["nothing_to_redo", "stale_plan"]),
+        Method::writes("redo", "Reverses the last undo or revert.", redo)
+            .errors(&["nothing_to_redo"])
+            .errors(OF_CHANGES),
+        Method::writes(
             "apply",
             "Applies a plan of plan_undo, plan_redo, plan_revert_to or plan_unrevert.",
-            writes,
-            &["not_a_hash", "unknown_plan", "stale_plan", "mass_change", "moved", "session_busy"],
             apply,
-        ),
+        )
+        .errors(&[
+            "not_a_hash",
+            "unknown_plan",
+            "stale_plan",
+            "mass_change",
+            "moved",
+            "session_busy",
+        ]),
     ]
 }
 
 fn of_reverts() -> Vec<Method> {
-    let writes = Access::Writes;
     vec![
-        Method::new(
-            "plan_revert_to",
-            "Plans `revert_to`: records the present state and changes no file.",
-            writes,
-            OF_REVERT_PLANS,
-            plan_revert_to,
-        ),
-        Method::new(
-            "revert_to",
-            "Reverts a session to before a message or a part of it; can be moved or reversed until it is final.",
-            writes,
-            OF_REVERTS,
-            revert_to,
-        ),
-        Method::new(
-            "plan_unrevert",
-            "Plans `unrevert`: records the present state and changes no file.",
-            writes,
-            &["nothing_reverted", "session_busy", "stale_plan"],
-            plan_unrevert,
-        ),
-        Method::new(
-            "unrevert",
-            "Reverses the revert of a session and keeps all later changes by others.",
-            writes,
-            &[
-                "nothing_reverted",
-                "session_busy",
-                "mass_change",
-                "moved",
-                "stale_plan",
-                "rolled_back",
-                "interrupted",
-            ],
-            unrevert,
-        ),
-        Method::new(
-            "commit_revert",
-            "Makes the revert of a session final. Returns the messages that are lost with it.",
-            writes,
-            &["nothing_reverted"],
-            commit_revert,
-        ),
+        Method::writes("plan_revert_to", "Plans `revert_to`: records the present state and changes no file.", plan_revert_to).errors(OF_REVERTS).errors(&["stale_plan"]),
+        Method::writes("revert_to", "Reverts a session to before a message or a part of it; can be moved or reversed until it is final.", revert_to).errors(OF_REVERTS).errors(OF_CHANGES),
+        Method::writes("plan_unrevert", "Plans `unrevert`: records the present state and changes no file.", plan_unrevert).errors(OF_UNREVERTS).errors(&["stale_plan"]),
+        Method::writes("unrevert", "Reverses the revert of a session and keeps all later changes by others.", unrevert).errors(OF_UNREVERTS).errors(OF_CHANGES),
+        Method::writes("commit_revert", "Makes the revert of a session final. Returns the messages that are lost with it.", commit_revert).errors(&["nothing_reverted"]),
     ]
 }
 
 fn of_names() -> Vec<Method> {
     vec![
-        Method::new(
-            "checkpoint",
-            "Records the present state as a checkpoint.",
-            Access::Records,
-            &["too_long", "over_budget", "over_quota", "no_space"],
-            checkpoint,
-        ),
-        Method::new(
+        Method::records("checkpoint", "Records the present state as a checkpoint.", checkpoint)
+            .errors(&["too_long", "over_budget", "over_quota", "no_space"]),
+        Method::writes(
             "fork",
             "Creates a session that shares the history of another, optionally with its own files.",
-            Access::Writes,
-            &[
-                "no_such_session",
-                "no_such_message",
-                "session_exists",
-                "not_empty",
-                "inside_repository",
-                "inside_work_tree",
-                "no_space",
-            ],
             fork,
-        ),
+        )
+        .errors(&[
+            "no_such_session",
+            "no_such_message",
+            "session_exists",
+            "not_empty",
+            "inside_repository",
+            "inside_work_tree",
+            "no_space",
+        ]),
     ]
 }
 
 /// Parameters of `undo` and `plan_undo`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct UndoParams {
+pub struct UndoParams {
     /// The steps to undo. Default: the newest turn that is not undone yet.
     #[serde(default)]
-    scope: Scope,
+    pub scope: Scope,
     /// The session. Default: the most recently active one that still has something to undo.
-    session: Option<String>,
+    pub session: Option<String>,
     /// Paths to undo, including everything below them. Default: all.
     #[serde(default, deserialize_with = "bounded")]
-    paths: Vec<WirePath>,
+    pub paths: Vec<WirePath>,
     /// Whether to use the earlier version of a file where changes do not merge.
     #[serde(default)]
-    force: bool,
+    pub force: bool,
     /// Whether to also undo changes of ignored files that no tool named.
     #[serde(default)]
-    ignored: bool,
+    pub ignored: bool,
     /// Whether to also put back paths outside of the work tree that the steps named and changed. By
     /// default they are only listed. Directly after an undo without it, puts back the paths that
     /// the undo left unchanged.
     #[serde(default)]
-    outside: bool,
+    pub outside: bool,
     /// Whether to also undo changes made while an interrupted command may have been running.
     #[serde(default)]
-    unclear: bool,
+    pub unclear: bool,
     /// Whether to close the session's open steps instead of failing with `session_busy`.
     #[serde(default)]
-    interrupt: bool,
+    pub interrupt: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
-    in_use: InUse,
+    pub in_use: InUse,
     /// Whether to undo a restore, recover or revert that a person made, if it is the newest
     /// operation that changed files and the request names no turn.
     #[serde(default)]
-    restores: bool,
+    pub restores: bool,
     /// Whether an unusual share of the files may be removed.
     #[serde(default)]
-    allow_mass_removal: bool,
+    pub allow_mass_removal: bool,
     /// Hash of the expected plan. The call fails if the plan has changed.
-    plan: Option<Hash>,
+    pub plan: Option<Hash>,
 }
 
 /// The steps to undo.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Scope {
+pub enum Scope {
     /// The newest turn that is not undone yet, including sub-agents.
     #[default]
     LastTurn,
@@ -247,13 +169,13 @@ enum Scope {
 }
 
 /// The first message to undo.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct FromMessage {
+pub struct FromMessage {
     /// Id of the message.
-    message: String,
+    pub message: String,
     /// The first part to undo; earlier parts are kept.
-    part: Option<String>,
+    pub part: Option<String>,
 }
 
 impl Scope {
@@ -270,7 +192,7 @@ impl Scope {
 }
 
 impl UndoParams {
-    fn read(&self, call: &Call<'_>) -> Result<(UndoScope, UndoOptions), WireError> {
+    fn read(&self, call: &Call<'_>) -> Result<(UndoScope, UndoOptions), MethodError> {
         let options = UndoOptions {
             session: self.session.clone(),
             paths: call.paths(&self.paths)?,
@@ -293,46 +215,48 @@ impl UndoParams {
 fn planned(
     expected: Option<ObjectId>,
     report: &ctrlz::UndoReport,
-) -> Result<UndoReport, WireError> {
+) -> Result<UndoReport, MethodError> {
     check_plan(expected, report.plan)?;
     Ok(UndoReport::from(report))
 }
 
-fn plan_undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
+/// Runs the method `plan_undo`.
+pub fn plan_undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, MethodError> {
     let (scope, options) = params.read(call)?;
     let report = call.workspace.plan_undo(&scope, &options, call.progress)?;
     planned(options.expected_plan, &report)
 }
 
-fn undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
+/// Runs the method `undo`.
+pub fn undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, MethodError> {
     let (scope, options) = params.read(call)?;
     Ok(UndoReport::from(&call.workspace.undo(&scope, &options, call.progress)?))
 }
 
 /// Parameters of `redo` and `plan_redo`. Open steps do not prevent a redo.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RedoParams {
+pub struct RedoParams {
     /// The session. Default: the one that was undone last.
-    session: Option<String>,
+    pub session: Option<String>,
     /// Whether to use the version from before the undo where changes do not merge.
     #[serde(default)]
-    force: bool,
+    pub force: bool,
     /// Whether to also redo changes of ignored files that no tool named.
     #[serde(default)]
-    ignored: bool,
+    pub ignored: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
-    in_use: InUse,
+    pub in_use: InUse,
     /// Whether an unusual share of the files may be removed.
     #[serde(default)]
-    allow_mass_removal: bool,
+    pub allow_mass_removal: bool,
     /// Hash of the expected plan. The call fails if the plan has changed.
-    plan: Option<Hash>,
+    pub plan: Option<Hash>,
 }
 
 impl RedoParams {
-    fn options(&self) -> Result<UndoOptions, WireError> {
+    fn options(&self) -> Result<UndoOptions, MethodError> {
         Ok(UndoOptions {
             session: self.session.clone(),
             force: self.force,
@@ -346,32 +270,32 @@ impl RedoParams {
 }
 
 /// Parameters of `unrevert` and `plan_unrevert`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct UnrevertParams {
+pub struct UnrevertParams {
     /// The session. Default: the one that was reverted last.
-    session: Option<String>,
+    pub session: Option<String>,
     /// Whether to use the version from before the revert where changes do not merge.
     #[serde(default)]
-    force: bool,
+    pub force: bool,
     /// Whether to also bring back changes of ignored files that no tool named.
     #[serde(default)]
-    ignored: bool,
+    pub ignored: bool,
     /// Whether to close the session's open steps instead of failing with `session_busy`.
     #[serde(default)]
-    interrupt: bool,
+    pub interrupt: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
-    in_use: InUse,
+    pub in_use: InUse,
     /// Whether an unusual share of the files may be removed.
     #[serde(default)]
-    allow_mass_removal: bool,
+    pub allow_mass_removal: bool,
     /// Hash of the expected plan. The call fails if the plan has changed.
-    plan: Option<Hash>,
+    pub plan: Option<Hash>,
 }
 
 impl UnrevertParams {
-    fn options(&self) -> Result<UndoOptions, WireError> {
+    fn options(&self) -> Result<UndoOptions, MethodError> {
         Ok(UndoOptions {
             force: self.force,
             ignored: self.ignored,
@@ -384,69 +308,72 @@ impl UnrevertParams {
     }
 }
 
-fn plan_redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, WireError> {
+/// Runs the method `plan_redo`.
+pub fn plan_redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, MethodError> {
     let options = params.options()?;
     let report = call.workspace.plan_redo(&options, call.progress)?;
     check_plan(options.expected_plan, report.plan)?;
     Ok(UndoReport::from(&report))
 }
 
-fn redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, WireError> {
+/// Runs the method `redo`.
+pub fn redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, MethodError> {
     Ok(UndoReport::from(&call.workspace.redo(&params.options()?, call.progress)?))
 }
 
 /// Parameters of `apply`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ApplyParams {
+pub struct ApplyParams {
     /// Hash of the plan.
-    plan: Hash,
+    pub plan: Hash,
     /// Whether an unusual share of the files may be removed.
     #[serde(default)]
-    allow_mass_removal: bool,
+    pub allow_mass_removal: bool,
 }
 
-fn apply(call: &Call<'_>, params: &ApplyParams) -> Result<UndoReport, WireError> {
+/// Runs the method `apply`.
+pub fn apply(call: &Call<'_>, params: &ApplyParams) -> Result<UndoReport, MethodError> {
     let ApplyParams { plan, allow_mass_removal } = params;
     let report = call.workspace.apply(&plan.id()?, *allow_mass_removal, call.progress)?;
     Ok(UndoReport::from(&report))
 }
 
 /// Parameters of `revert_to` and `plan_revert_to`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RevertToParams {
+pub struct RevertToParams {
     /// The first message to undo. Everything that the session did afterwards is undone too.
-    message: String,
+    pub message: String,
     /// The first part of the message to undo; earlier parts are kept. Default: the whole message.
-    part: Option<String>,
+    pub part: Option<String>,
     /// The session. Default: the session of the message.
-    session: Option<String>,
+    pub session: Option<String>,
     /// Whether to use the earlier version of a file where changes do not merge.
     #[serde(default)]
-    force: bool,
+    pub force: bool,
     /// Whether to also undo changes of ignored files that no tool named.
     #[serde(default)]
-    ignored: bool,
+    pub ignored: bool,
     /// Whether to close the session's open steps instead of failing with `session_busy`.
     #[serde(default)]
-    interrupt: bool,
+    pub interrupt: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
-    in_use: InUse,
+    pub in_use: InUse,
     /// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
     /// undo it then.
     #[serde(default)]
-    by_person: bool,
+    pub by_person: bool,
     /// Whether an unusual share of the files may be removed.
     #[serde(default)]
-    allow_mass_removal: bool,
+    pub allow_mass_removal: bool,
     /// Hash of the expected plan. The call fails if the plan has changed.
-    plan: Option<Hash>,
+    pub plan: Option<Hash>,
 }
 
 impl RevertToParams {
-    fn read(&self, call: &Call<'_>) -> Result<(String, Boundary, UndoOptions), WireError> {
+    fn read(&self, call: &Call<'_>) -> Result<(String, Boundary, UndoOptions), MethodError> {
         let session = match &self.session {
             Some(session) => session.clone(),
             None => session_of(call.workspace, &self.message)?,
@@ -466,32 +393,35 @@ impl RevertToParams {
     }
 }
 
-fn plan_revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, WireError> {
+/// Runs the method `plan_revert_to`.
+pub fn plan_revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, MethodError> {
     let (session, boundary, options) = params.read(call)?;
     let report = call.workspace.plan_revert_to(&session, &boundary, &options, call.progress)?;
     planned(options.expected_plan, &report)
 }
 
-fn revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, WireError> {
+/// Runs the method `revert_to`.
+pub fn revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, MethodError> {
     let (session, boundary, options) = params.read(call)?;
     let report = call.workspace.revert_to(&session, &boundary, &options, call.progress)?;
     Ok(UndoReport::from(&report))
 }
 
 /// Returns the session whose revert a request refers to.
-fn reverted(call: &Call<'_>, session: Option<&str>) -> Result<String, WireError> {
-    let state = pending_revert(call.workspace, session)?;
-    let nothing = || match session {
-        Some(session) => ctrlz::Error::Session(ctrlz::SessionError::NothingReverted {
-            session: session.to_owned(),
-        })
-        .into(),
-        None => WireError::new("nothing_reverted", "no session is reverted"),
-    };
-    Ok(state.ok_or_else(nothing)?.session)
+fn reverted(call: &Call<'_>, session: Option<&str>) -> Result<String, MethodError> {
+    match (pending_revert(call.workspace, session)?, session) {
+        (Some(state), _) => Ok(state.session),
+        (None, Some(session)) => Err(nothing_reverted(session.to_owned()).into()),
+        (None, None) => Err(WireError::new("nothing_reverted", "no session is reverted").into()),
+    }
 }
 
-fn plan_unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, WireError> {
+fn nothing_reverted(session: String) -> Error {
+    SessionError::NothingReverted { session }.into()
+}
+
+/// Runs the method `plan_unrevert`.
+pub fn plan_unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, MethodError> {
     let session = reverted(call, params.session.as_deref())?;
     let options = params.options()?;
     let report = call.workspace.plan_unrevert(&session, &options, call.progress)?;
@@ -499,82 +429,86 @@ fn plan_unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport,
     Ok(UndoReport::from(&report))
 }
 
-fn unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, WireError> {
+/// Runs the method `unrevert`.
+pub fn unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, MethodError> {
     let session = reverted(call, params.session.as_deref())?;
     let report = call.workspace.unrevert(&session, &params.options()?, call.progress)?;
     Ok(UndoReport::from(&report))
 }
 
 /// Parameters of `commit_revert`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct CommitParams {
+pub struct CommitParams {
     /// The session. Default: the one that was reverted last.
-    session: Option<String>,
+    pub session: Option<String>,
 }
 
-fn commit_revert(call: &Call<'_>, params: &CommitParams) -> Result<RevertState, WireError> {
+/// Runs the method `commit_revert`.
+pub fn commit_revert(call: &Call<'_>, params: &CommitParams) -> Result<RevertState, MethodError> {
     let session = reverted(call, params.session.as_deref())?;
     let state = call.workspace.commit_revert(&session)?;
     // Another process may have committed it in the meantime.
-    let state =
-        state.ok_or(ctrlz::Error::Session(ctrlz::SessionError::NothingReverted { session }))?;
-    Ok(RevertState::from(&state))
+    Ok(RevertState::from(&state.ok_or_else(|| nothing_reverted(session))?))
 }
 
 /// Parameters of `checkpoint`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct CheckpointParams {
+pub struct CheckpointParams {
     /// Human-readable label. Default: none.
-    label: Option<String>,
+    pub label: Option<String>,
     /// Kind of the checkpoint, such as `manual`, `turn` or `resume`; part of its ref name. Default:
     /// `manual`.
-    kind: Option<String>,
+    pub kind: Option<String>,
     /// Whether pruning and retention never remove it.
     #[serde(default)]
-    pinned: bool,
+    pub pinned: bool,
     /// Session of the checkpoint. Default: none.
-    session: Option<String>,
+    pub session: Option<String>,
     /// Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
     /// configured.
-    keep: Option<u64>,
+    pub keep: Option<u64>,
 }
 
-fn checkpoint(call: &Call<'_>, params: &CheckpointParams) -> Result<CheckpointMade, WireError> {
+/// Runs the method `checkpoint`.
+pub fn checkpoint(
+    call: &Call<'_>,
+    params: &CheckpointParams,
+) -> Result<CheckpointMade, MethodError> {
     let keep = params.keep.map(|keep| usize::try_from(keep).unwrap_or(usize::MAX));
     let options = CheckpointOptions {
         label: params.label.clone(),
         kind: params.kind.clone().unwrap_or(CheckpointOptions::default().kind),
         pinned: params.pinned,
         session: params.session.clone(),
-        keep: keep.unwrap_or(call.keep_checkpoints),
+        keep: keep.unwrap_or(call.opened.keep_checkpoints),
     };
     Ok(CheckpointMade::from(&call.workspace.checkpoint(&options, call.progress)?))
 }
 
 /// Parameters of `fork`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ForkParams {
+pub struct ForkParams {
     /// The session to fork.
-    session: String,
+    pub session: String,
     /// The first message that the fork does not share. Default: the fork shares everything.
-    at: Option<String>,
+    pub at: Option<String>,
     /// Id of the new session. Default: a new id.
-    id: Option<String>,
+    pub id: Option<String>,
     /// Directory into which the files are restored. It must be new or empty and outside of the work
     /// tree; a relative path starts at the work tree. Default: no file is written.
-    into: Option<WirePath>,
+    pub into: Option<WirePath>,
 }
 
-fn fork(call: &Call<'_>, params: &ForkParams) -> Result<Fork, WireError> {
+/// Runs the method `fork`.
+pub fn fork(call: &Call<'_>, params: &ForkParams) -> Result<Fork, MethodError> {
     let ForkParams { session, at, id, into } = params;
-    let root = call.workspace.root();
     let options = ForkOptions {
         at: at.clone(),
         session: id.clone(),
-        into: into.as_ref().map(|into| root.join(into.as_path())),
+        into: into.as_ref().map(|into| call.base.join(into.as_path())),
     };
     Ok(Fork::from(&call.workspace.fork(session, &options, call.progress)?))
 }

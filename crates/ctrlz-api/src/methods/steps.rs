@@ -7,32 +7,29 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::agents::{Reach, Tool};
-use crate::error::WireError;
-use crate::method::{Access, Call, Method};
+use crate::error::MethodError;
+use crate::method::{Call, Method};
 use crate::path::{WirePath, bounded};
+use crate::place::Host;
 use crate::session::{Noted, StepBegun, StepEnded};
 
 pub(super) fn of_steps() -> Vec<Method> {
     vec![
-        Method::new(
+        Method::records(
             "begin_step",
             "Records the state before a tool runs and opens a step.",
-            Access::Records,
-            &["not_a_tree_path", "too_long", "over_budget", "over_quota", "no_space"],
             begin_step,
-        ),
-        Method::new(
+        )
+        .errors(&["not_a_tree_path", "too_long", "over_budget", "over_quota", "no_space"]),
+        Method::records(
             "end_step",
             "Records the state after a tool ran or failed, and closes the step.",
-            Access::Records,
-            &["no_such_step", "over_budget", "over_quota", "no_space"],
             end_step,
-        ),
-        Method::new(
+        )
+        .errors(&["no_such_step", "over_budget", "over_quota", "no_space"]),
+        Method::records(
             "note_failure",
             "Stores the reason why an agent could not be recorded, until `status` or `doctor` has shown it.",
-            Access::Records,
-            &[],
             note_failure,
         ),
     ]
@@ -95,7 +92,7 @@ impl ParentParam {
     }
 }
 
-fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireError> {
+fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, MethodError> {
     /// Maximum size of borrowed content that is copied before the tool runs. The tool may remove
     /// the repository that it is borrowed from.
     const AT_ONCE_BYTES: u64 = 32 << 20;
@@ -113,7 +110,7 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
     let mut paths = paths.collect::<Result<Vec<_>, _>>()?;
     let Reach { inside, outside, only_named, starts_agent } = reach(call, params)?;
     paths.extend(inside);
-    let owner = call.owner.filter(|_| !params.detached);
+    let owner = call.host.and_then(Host::owner).filter(|_| !params.detached);
     // An agent that uses rpc is the parent of this process and starts its tools itself.
     let tools_of = owner.is_some().then(std::os::unix::process::parent_id);
     let start = StepStart {
@@ -127,7 +124,7 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
         ..StepStart::default()
     };
     let begun = call.workspace.begin_step(start, call.progress)?;
-    if let (Some(agents), Some(why)) = (call.agents, &begun.outside_failed) {
+    if let (Some(agents), Some(why)) = (&call.opened.agents, &begun.outside_failed) {
         let why = format!("files outside of the project could not be captured: {why}");
         // Best effort: the tool runs even if the failure cannot be stored.
         drop(agents.note("rpc", "begin_step", &why));
@@ -142,18 +139,18 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
 }
 
 /// Returns the paths that the tool names beyond `paths`.
-fn reach(call: &Call<'_>, params: &BeginParams) -> Result<Reach, WireError> {
+fn reach(call: &Call<'_>, params: &BeginParams) -> Result<Reach, MethodError> {
     let root = call.workspace.root();
     let dir = params.cwd.as_ref().or(call.dir.as_ref()).map(|dir| root.join(dir.as_path()));
-    dir.iter().try_for_each(|dir| call.host.check_named(dir))?;
+    dir.iter().try_for_each(|dir| call.check_named(dir))?;
     let dir = dir.and_then(|dir| dir.canonicalize().ok()).unwrap_or_else(|| root.to_owned());
     let files: Vec<_> = params.files.iter().map(|file| file.as_path().to_owned()).collect();
-    call.host.check_named(&dir)?;
-    files.iter().try_for_each(|file| call.host.check_named(&dir.join(file)))?;
+    call.check_named(&dir)?;
+    files.iter().try_for_each(|file| call.check_named(&dir.join(file)))?;
     let (name, commands) = (params.tool.clone(), params.commands.clone());
     let tool = Tool { name, dir, files, commands };
-    let reach = call.agents.map(|agents| agents.reach(&tool)).unwrap_or_default();
-    reach.outside.iter().try_for_each(|path| call.host.check_named(path))?;
+    let reach = call.opened.agents.as_ref().map(|agents| agents.reach(&tool)).unwrap_or_default();
+    reach.outside.iter().try_for_each(|path| call.check_named(path))?;
     Ok(reach)
 }
 
@@ -171,7 +168,7 @@ struct EndParams {
     refused: bool,
 }
 
-fn end_step(call: &Call<'_>, params: &EndParams) -> Result<StepEnded, WireError> {
+fn end_step(call: &Call<'_>, params: &EndParams) -> Result<StepEnded, MethodError> {
     let end = StepEnd {
         duration: params.duration_ms.map(Duration::from_millis),
         refused: params.refused,
@@ -192,8 +189,8 @@ struct FailureParams {
     why: String,
 }
 
-fn note_failure(call: &Call<'_>, params: &FailureParams) -> Result<Noted, WireError> {
+fn note_failure(call: &Call<'_>, params: &FailureParams) -> Result<Noted, MethodError> {
     let FailureParams { client, event, why } = params;
-    let noted = call.agents.map(|agents| agents.note(client, event, why));
+    let noted = call.opened.agents.as_ref().map(|agents| agents.note(client, event, why));
     Ok(Noted { noted: matches!(noted, Some(Ok(()))) })
 }

@@ -6,7 +6,7 @@ use serde_json::to_vec;
 use super::history::DeedsParams;
 use super::reading::FileParams;
 use super::recording::CompareParams;
-use crate::error::WireError;
+use crate::error::{MethodError, WireError};
 use crate::method::{Call, Context, with_call};
 use crate::snapshot::FileDiff;
 
@@ -83,13 +83,13 @@ impl Stream {
     }
 }
 
-fn between(call: &Call<'_>, params: &CompareParams) -> Result<Diffs, WireError> {
+fn between(call: &Call<'_>, params: &CompareParams) -> Result<Diffs, MethodError> {
     let to = params.to.as_ref().ok_or_else(|| WireError::invalid_params("`to` is missing"))?;
     let paths = call.paths(&params.paths)?;
     Ok(call.workspace.diff_full(&call.snapshot(&params.from)?, &call.snapshot(to)?, &paths)?)
 }
 
-fn texts(call: &Call<'_>, mut diffs: Diffs, sink: Sink<'_>) -> Result<(), WireError> {
+fn texts(call: &Call<'_>, mut diffs: Diffs, sink: Sink<'_>) -> Result<(), MethodError> {
     let mut wanted = sink(Vec::new());
     while wanted == Wanted::More {
         call.check()?;
@@ -99,7 +99,7 @@ fn texts(call: &Call<'_>, mut diffs: Diffs, sink: Sink<'_>) -> Result<(), WireEr
     Ok(())
 }
 
-fn lines(call: &Call<'_>, diffs: Diffs, sink: Sink<'_>) -> Result<(), WireError> {
+fn lines(call: &Call<'_>, diffs: Diffs, sink: Sink<'_>) -> Result<(), MethodError> {
     if sink(Vec::new()) == Wanted::NoMore {
         return Ok(());
     }

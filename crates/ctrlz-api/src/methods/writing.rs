@@ -4,21 +4,13 @@ use ctrlz::{ObjectId, OnUse, PatchToRevert, Point, RestoreOptions};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::error::WireError;
-use crate::method::{Access, Call, Method};
+use crate::error::MethodError;
+use crate::method::{Call, Method};
 use crate::path::{Hash, WirePath, bounded};
 use crate::put_back::{Plan, RestoreReport};
 
-const OF_PLANS: &[&str] = &[
-    "not_a_hash",
-    "unknown_snapshot",
-    "being_imported",
-    "purged",
-    "unknown_operation",
-    "not_a_snapshot",
-    "not_a_tree_path",
-    "damaged",
-];
+use super::OF_CHANGES;
+
 const OF_RESTORES: &[&str] = &[
     "not_a_hash",
     "unknown_snapshot",
@@ -28,57 +20,15 @@ const OF_RESTORES: &[&str] = &[
     "not_a_snapshot",
     "not_a_tree_path",
     "damaged",
-    "mass_change",
-    "moved",
-    "stale_plan",
-    "rolled_back",
-    "interrupted",
-    "no_space",
 ];
-
 pub(super) fn table() -> Vec<Method> {
-    let writes = Access::Writes;
     vec![
-        Method::new(
-            "plan_restore",
-            "Plans `restore`: records the present state and changes no file.",
-            writes,
-            OF_PLANS,
-            plan_restore,
-        ),
-        Method::new(
-            "restore",
-            "Restores the work tree, or some of its paths, to a snapshot.",
-            writes,
-            OF_RESTORES,
-            restore,
-        ),
-        Method::new(
-            "plan_revert",
-            "Plans `revert`: records the present state and changes no file.",
-            writes,
-            OF_PLANS,
-            plan_revert,
-        ),
-        Method::new(
-            "revert",
-            "Restores single files, each to its own snapshot; of several for one file, the first counts.",
-            writes,
-            OF_RESTORES,
-            revert,
-        ),
-        Method::new(
-            "plan_recover",
-            "Plans `recover`: records the present state and changes no file.",
-            writes,
-            &["not_a_tree_path", "nothing_lost", "damaged", "stale_plan"],
-            plan_recover,
-        ),
-        Method::new(
-            "recover",
-            "Restores the last version of each lost file at a path or below it.",
-            writes,
-            &[
+        Method::writes("plan_restore", "Plans `restore`: records the present state and changes no file.", plan_restore).errors(OF_RESTORES),
+        Method::writes("restore", "Restores the work tree, or some of its paths, to a snapshot.", restore).errors(OF_RESTORES).errors(OF_CHANGES).errors(&["no_space"]),
+        Method::writes("plan_revert", "Plans `revert`: records the present state and changes no file.", plan_revert).errors(OF_RESTORES),
+        Method::writes("revert", "Restores single files, each to its own snapshot; of several for one file, the first counts.", revert).errors(OF_RESTORES).errors(OF_CHANGES).errors(&["no_space"]),
+        Method::writes("plan_recover", "Plans `recover`: records the present state and changes no file.", plan_recover).errors(&["not_a_tree_path", "nothing_lost", "damaged", "stale_plan"]),
+        Method::writes("recover", "Restores the last version of each lost file at a path or below it.", recover).errors(&[
                 "not_a_tree_path",
                 "nothing_lost",
                 "damaged",
@@ -87,41 +37,42 @@ pub(super) fn table() -> Vec<Method> {
                 "rolled_back",
                 "interrupted",
                 "no_space",
-            ],
-            recover,
-        ),
+            ]),
     ]
 }
 
 /// Parameters of `restore` and `plan_restore`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RestoreParams {
+pub struct RestoreParams {
     /// The snapshot, or the id of the operation that recorded it. The operation also covers
     /// permissions and empty directories.
-    hash: Hash,
+    pub hash: Hash,
     /// Whether to remove files created since, where the snapshot proves that they did not exist.
     #[serde(default)]
-    exact: bool,
+    pub exact: bool,
     /// Paths to restore, including everything below them. Default: the whole work tree.
     #[serde(default, deserialize_with = "bounded")]
-    paths: Vec<WirePath>,
+    pub paths: Vec<WirePath>,
     /// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
     /// undo it then.
     #[serde(default)]
-    by_person: bool,
+    pub by_person: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
-    in_use: InUse,
+    pub in_use: InUse,
     /// Whether an unusual share of the files may be removed.
     #[serde(default)]
-    allow_mass_removal: bool,
+    pub allow_mass_removal: bool,
     /// Hash of the expected plan. The call fails if the plan has changed.
-    plan: Option<Hash>,
+    pub plan: Option<Hash>,
+    /// The state to restore instead of `hash`, if the caller knows it already.
+    #[serde(skip)]
+    pub point: Option<Point>,
 }
 
 impl RestoreParams {
-    fn read(&self, call: &Call<'_>) -> Result<(Point, RestoreOptions), WireError> {
+    fn read(&self, call: &Call<'_>) -> Result<(Point, RestoreOptions), MethodError> {
         let options = RestoreOptions {
             exact: self.exact,
             paths: call.paths(&self.paths)?,
@@ -130,23 +81,26 @@ impl RestoreParams {
             by_person: self.by_person,
             expected_plan: expected(self.plan.as_ref())?,
         };
-        let point: Point = self.hash.0.parse()?;
+        let point = match &self.point {
+            Some(point) => point.clone(),
+            None => self.hash.0.parse()?,
+        };
         if let Point::Snapshot(hash) = &point {
-            call.host.check_snapshot(call.workspace, hash)?;
+            call.check_snapshot(hash)?;
         }
         Ok((point, options))
     }
 }
 
 /// Parses the hash of the expected plan.
-pub(super) fn expected(plan: Option<&Hash>) -> Result<Option<ObjectId>, WireError> {
+pub(super) fn expected(plan: Option<&Hash>) -> Result<Option<ObjectId>, MethodError> {
     Ok(plan.map(Hash::id).transpose()?)
 }
 
 /// Policy for files that another process has open.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum InUse {
+pub enum InUse {
     /// The file is left unchanged and reported with the process.
     #[default]
     Leave,
@@ -164,7 +118,7 @@ impl InUse {
 }
 
 /// Returns an error if the plan is not the expected one.
-pub(super) fn check_plan(expected: Option<ObjectId>, found: ObjectId) -> Result<(), WireError> {
+pub(super) fn check_plan(expected: Option<ObjectId>, found: ObjectId) -> Result<(), MethodError> {
     match expected {
         Some(expected) if expected != found => {
             Err(ctrlz::Error::Restore(ctrlz::RestoreError::StalePlan).into())
@@ -173,52 +127,54 @@ pub(super) fn check_plan(expected: Option<ObjectId>, found: ObjectId) -> Result<
     }
 }
 
-fn plan_restore(call: &Call<'_>, params: &RestoreParams) -> Result<Plan, WireError> {
+/// Runs the method `plan_restore`.
+pub fn plan_restore(call: &Call<'_>, params: &RestoreParams) -> Result<Plan, MethodError> {
     let (to, options) = params.read(call)?;
     let plan = call.workspace.plan_restore(to, &options, call.progress)?;
     check_plan(options.expected_plan, plan.hash)?;
     Ok(Plan::from(&plan))
 }
 
-fn restore(call: &Call<'_>, params: &RestoreParams) -> Result<RestoreReport, WireError> {
+/// Runs the method `restore`.
+pub fn restore(call: &Call<'_>, params: &RestoreParams) -> Result<RestoreReport, MethodError> {
     let (to, options) = params.read(call)?;
     Ok(RestoreReport::from(&call.workspace.restore(to, &options, call.progress)?))
 }
 
 /// Parameters of `revert` and `plan_revert`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RevertParams {
+pub struct RevertParams {
     /// Patches as returned by `patch`, oldest first.
     #[serde(deserialize_with = "bounded")]
-    patches: Vec<PatchParam>,
+    pub patches: Vec<PatchParam>,
     /// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
     /// undo it then.
     #[serde(default)]
-    by_person: bool,
+    pub by_person: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
-    in_use: InUse,
+    pub in_use: InUse,
     /// Whether an unusual share of the files may be removed.
     #[serde(default)]
-    allow_mass_removal: bool,
+    pub allow_mass_removal: bool,
     /// Hash of the expected plan. The call fails if the plan has changed.
-    plan: Option<Hash>,
+    pub plan: Option<Hash>,
 }
 
 /// Files to restore to their state in a snapshot. Additional keys are ignored, so that a result of
 /// `patch` can be passed verbatim.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(extend("additionalProperties" = true))]
-struct PatchParam {
+pub struct PatchParam {
     /// The snapshot.
-    hash: Hash,
+    pub hash: Hash,
     /// The files, absolute or relative to the work tree.
     #[serde(deserialize_with = "bounded")]
-    files: Vec<WirePath>,
+    pub files: Vec<WirePath>,
 }
 
-fn patches(call: &Call<'_>, params: &RevertParams) -> Result<Vec<PatchToRevert>, WireError> {
+fn patches(call: &Call<'_>, params: &RevertParams) -> Result<Vec<PatchToRevert>, MethodError> {
     let read = |patch: &PatchParam| {
         let files = patch.files.iter().map(|file| call.file(file));
         Ok(PatchToRevert {
@@ -230,14 +186,16 @@ fn patches(call: &Call<'_>, params: &RevertParams) -> Result<Vec<PatchToRevert>,
     params.patches.iter().filter(|patch| !patch.files.is_empty()).map(read).collect()
 }
 
-fn plan_revert(call: &Call<'_>, params: &RevertParams) -> Result<Plan, WireError> {
+/// Runs the method `plan_revert`.
+pub fn plan_revert(call: &Call<'_>, params: &RevertParams) -> Result<Plan, MethodError> {
     let (patches, in_use) = (patches(call, params)?, params.in_use.read());
     let plan = call.workspace.plan_revert(&patches, in_use, call.progress)?;
     check_plan(expected(params.plan.as_ref())?, plan.hash)?;
     Ok(Plan::from(&plan))
 }
 
-fn revert(call: &Call<'_>, params: &RevertParams) -> Result<RestoreReport, WireError> {
+/// Runs the method `revert`.
+pub fn revert(call: &Call<'_>, params: &RevertParams) -> Result<RestoreReport, MethodError> {
     let options = RestoreOptions {
         allow_mass_removal: params.allow_mass_removal,
         in_use: params.in_use.read(),
@@ -250,30 +208,32 @@ fn revert(call: &Call<'_>, params: &RevertParams) -> Result<RestoreReport, WireE
 }
 
 /// Parameters of `recover` and `plan_recover`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RecoverParams {
+pub struct RecoverParams {
     /// The file or directory.
-    path: WirePath,
+    pub path: WirePath,
     /// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
     /// undo it then.
     #[serde(default)]
-    by_person: bool,
+    pub by_person: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
-    in_use: InUse,
+    pub in_use: InUse,
     /// Hash of the expected plan. The call fails if the plan has changed.
-    plan: Option<Hash>,
+    pub plan: Option<Hash>,
 }
 
-fn plan_recover(call: &Call<'_>, params: &RecoverParams) -> Result<Plan, WireError> {
+/// Runs the method `plan_recover`.
+pub fn plan_recover(call: &Call<'_>, params: &RecoverParams) -> Result<Plan, MethodError> {
     let (path, in_use) = (call.file(&params.path)?, params.in_use.read());
     let plan = call.workspace.plan_recover(&path, in_use, call.progress)?;
     check_plan(expected(params.plan.as_ref())?, plan.hash)?;
     Ok(Plan::from(&plan))
 }
 
-fn recover(call: &Call<'_>, params: &RecoverParams) -> Result<RestoreReport, WireError> {
+/// Runs the method `recover`.
+pub fn recover(call: &Call<'_>, params: &RecoverParams) -> Result<RestoreReport, MethodError> {
     let expected_plan = expected(params.plan.as_ref())?;
     let in_use = params.in_use.read();
     let options = RestoreOptions {

@@ -26,7 +26,7 @@ pub(crate) fn run(place: &Place, args: &AbsorbArgs) -> Result<Done, Failure> {
     let AbsorbArgs {} = args;
     let mut left = u64::MAX;
     loop {
-        let now = place.workspace.absorb(SLICE_BYTES)?;
+        let now = place.workspace().absorb(SLICE_BYTES)?;
         // Stops if the number does not decrease because new blobs are borrowed. The next command
         // resumes.
         if now == 0 || now >= left {
@@ -42,7 +42,7 @@ pub(crate) fn run(place: &Place, args: &AbsorbArgs) -> Result<Done, Failure> {
 /// Errors are ignored: the snapshot is already recorded. The next command copies the rest, and
 /// `status` shows it until then.
 pub(crate) fn begin(place: &Place) {
-    if place.workspace.absorb(AT_ONCE_BYTES).is_ok_and(|left| left > 0) {
+    if place.workspace().absorb(AT_ONCE_BYTES).is_ok_and(|left| left > 0) {
         detached::start(place, &["absorb"]).ok();
     }
 }

@@ -36,7 +36,7 @@ impl AdoptArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &AdoptArgs, out: &mut Output) -> Result<Done, Failure> {
-    let workspace = &place.workspace;
+    let workspace = place.workspace();
     let adopted = match &args.path {
         Some(path) => {
             let path = place.dir().join(path);
@@ -66,7 +66,7 @@ pub(crate) fn run(place: &Place, args: &AdoptArgs, out: &mut Output) -> Result<D
 /// Starts a detached process for a pending import. Errors are ignored: the next command tries
 /// again.
 pub(crate) fn begin(place: &Place) {
-    if matches!(place.workspace.has_pending_adoption(), Ok(true)) {
+    if matches!(place.workspace().has_pending_adoption(), Ok(true)) {
         detached::start(place, &["adopt", "--background"]).ok();
     }
 }

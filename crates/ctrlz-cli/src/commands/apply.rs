@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 
-use ctrlz::{OperationKind, TimelineQuery, UndoReport};
+use ctrlz_api::UndoReport;
+use ctrlz_api::methods::{self, ApplyParams, TimelineParams};
 
 use super::Done;
 use super::revert::ways_on;
 use super::undo::show;
 use crate::failure::Failure;
 use crate::place::{Place, hash};
-use crate::progress::watched;
 use crate::render::{self, Output};
 
 /// Apply exactly the plan that --dry-run showed
@@ -29,15 +29,15 @@ pub(crate) struct ApplyArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &ApplyArgs, out: &mut Output) -> Result<Done, Failure> {
-    let plan = hash(&args.plan)?;
-    let report = watched(|progress| place.workspace.apply(&plan, args.yes, progress))?;
+    let params = ApplyParams { plan: hash(&args.plan), allow_mass_removal: args.yes };
+    let report = place.call(methods::apply, &params)?;
     show(place, "applied to", &report, out)?;
     if !out.is_json() {
         for line in way_back(place, &report)? {
             out.line(&line)?;
         }
     }
-    Ok(Done::of(report.is_complete()))
+    Ok(Done::of(report.complete))
 }
 
 /// Returns the commands that can follow, depending on the kind of the plan.
@@ -47,15 +47,11 @@ fn way_back(place: &Place, report: &UndoReport) -> Result<Vec<String>, Failure> 
         let hint = if is_forceable { "; make a plan with --force to take all of it" } else { "" };
         return Ok(vec![format!("nothing was changed{hint}")]);
     };
-    let query = TimelineQuery { limit: 1, files: 0, ..TimelineQuery::default() };
-    let newest = place.workspace.timeline(&query)?.into_iter().next();
+    let params = TimelineParams { limit: Some(1), files: Some(0), ..TimelineParams::default() };
+    let newest = place.read(methods::timeline, &params)?.operations.into_iter().next();
     Ok(match newest {
-        Some(newest) if newest.kind == OperationKind::Undo => {
-            vec![format!("redo: {} redo", render::program())]
-        }
-        Some(newest) if newest.kind == OperationKind::Revert => {
-            ways_on(&newest.session.unwrap_or_default())
-        }
+        Some(newest) if newest.kind == "undo" => vec![format!("redo: {} redo", render::program())],
+        Some(newest) if newest.kind == "revert" => ways_on(&newest.session.unwrap_or_default()),
         _ => vec![format!("undo: {} restore --exact {safety}", render::program())],
     })
 }

@@ -1,15 +1,13 @@
 //! `ctrlz blame`: shows which step wrote each line.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use ctrlz::{BlameLine, OperationKind, Origin, TrackOptions};
-use ctrlz_api::Blame;
+use ctrlz_api::methods::{self, HistoryParams, TrackParams};
+use ctrlz_api::{BlameLine, Origin};
 
 use super::Done;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Ink, Output, Palette, clipped_to, file_line};
 
 /// Show which step wrote each line of a file
@@ -32,20 +30,21 @@ pub(crate) fn run(
     palette: Palette,
     out: &mut Output,
 ) -> Result<Done, Failure> {
-    let path = place.file(args.path.as_os_str().as_bytes())?;
-    let snapshot = watched(|progress| place.workspace.track(&TrackOptions::default(), progress))?;
-    let done = Done::of(snapshot.is_complete());
-    if !snapshot.is_complete() {
+    // A path that is refused must fail before the snapshot is taken.
+    place.file(&args.path)?;
+    let snapshot = place.call(methods::track, &TrackParams::default())?;
+    let done = Done::of(snapshot.complete);
+    if !snapshot.complete {
         render::skipped(&snapshot.skipped);
     }
-    let lines = place.workspace.blame(&path)?;
+    let path = args.path.as_path().into();
+    let params = HistoryParams { path, limit: Some(u64::MAX), ..HistoryParams::default() };
+    let found = place.read(methods::blame, &params)?;
     if out.is_json() {
-        let total = lines.len() as u64;
-        let lines = lines.iter().map(ctrlz_api::BlameLine::from).collect();
-        out.json(&Blame { path: path.into(), lines, total, next: None })?;
+        out.json(&found)?;
         return Ok(done);
     }
-    let rows: Vec<Row> = lines.iter().map(Row::of).collect();
+    let rows: Vec<Row> = found.lines.iter().map(Row::of).collect();
     let width =
         |of: fn(&Row) -> &String| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
     let (what, who) = (width(|row| &row.what), width(|row| &row.who));
@@ -70,22 +69,23 @@ struct Row {
 
 impl Row {
     fn of(line: &BlameLine) -> Row {
-        let Origin { kind, at_millis, step, expired, gap, .. } = &line.origin;
-        let unrecorded = gap.as_ref().map(|gap| (gap.describe(), gap.agents().join(", ")));
-        let (what, who, ink) = match (step, kind) {
-            _ if *expired => ("older than the log".into(), String::new(), Ink::Faint),
+        let Origin { kind, at_millis, step, gap, .. } = &line.origin;
+        let is_expired = kind == "expired";
+        let (what, who, ink) = match (step, gap) {
+            _ if is_expired => ("older than the log".into(), String::new(), Ink::Faint),
             (Some(step), _) => {
                 let who = step.who.as_ref().unwrap_or(&step.session);
                 (clipped_to(&render::step(step), 30), clipped_to(who, 16), Ink::Agent)
             }
-            (None, OperationKind::Outside) => match unrecorded {
-                Some((what, who)) => (clipped_to(&what, 30), clipped_to(&who, 16), Ink::Faint),
-                None => ("outside".into(), "you".into(), Ink::Outside),
-            },
-            (None, kind) => (render::kind(*kind).into(), String::new(), Ink::Faint),
+            (None, Some(gap)) if kind == "outside" => {
+                let (what, who) = (render::gap(gap), render::agents(gap));
+                (clipped_to(&what, 30), clipped_to(&who, 16), Ink::Faint)
+            }
+            (None, None) if kind == "outside" => ("outside".into(), "you".into(), Ink::Outside),
+            (None, _) => (kind.clone(), String::new(), Ink::Faint),
         };
         // The age of an expired line is unknown.
-        let age = if *expired { String::new() } else { render::age(*at_millis) };
+        let age = if is_expired { String::new() } else { render::age(*at_millis) };
         Row { what, who, age, text: file_line(&line.text), ink }
     }
 }

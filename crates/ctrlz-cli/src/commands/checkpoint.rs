@@ -1,12 +1,11 @@
 //! `ctrlz checkpoint`: records a named snapshot.
 
-use ctrlz::{Checkpoint, CheckpointOptions};
-use ctrlz_api::{CheckpointMade, Checkpoints};
+use ctrlz_api::methods::{self, CheckpointParams, NoParams};
+use ctrlz_api::{Checkpoint, CheckpointMade};
 
 use super::Done;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Output, printable, shell_word};
 
 /// Record the work tree as a checkpoint, or list the checkpoints
@@ -40,40 +39,40 @@ pub(crate) fn run(place: &Place, args: &CheckpointArgs, out: &mut Output) -> Res
     if args.list {
         return list(place, out);
     }
-    let options = CheckpointOptions {
+    let params = CheckpointParams {
         label: args.label.clone(),
-        kind: args.kind.clone(),
+        kind: Some(args.kind.clone()),
         pinned: args.pin,
         session: args.session.clone(),
-        keep: place.keep_checkpoints,
+        keep: None,
     };
-    let checkpoint = watched(|progress| place.workspace.checkpoint(&options, progress))?;
-    let complete = !checkpoint.skipped.iter().any(|skipped| skipped.reason.is_failure());
-    render::skipped(&checkpoint.skipped);
+    let made = place.call(methods::checkpoint, &params)?;
+    let done = Done::of(made.complete);
+    render::skipped(&made.skipped);
     if out.is_json() {
-        out.json(&CheckpointMade::from(&checkpoint))?;
-        return Ok(Done::of(complete));
+        out.json(&made)?;
+        return Ok(done);
     }
-    out.line(&format!("checkpoint {}", short_name(&checkpoint)))?;
+    let CheckpointMade { checkpoint, .. } = &made;
+    out.line(&format!("checkpoint {}", short_name(checkpoint)))?;
     out.line(&format!("snapshot   {}", checkpoint.snapshot))?;
-    let name = checkpoint.label.as_deref().unwrap_or(short_name(&checkpoint));
+    let name = checkpoint.label.as_deref().unwrap_or(short_name(checkpoint));
     let program = render::program();
     out.line(&format!("back to it: {program} restore --exact {}", shell_word(name.as_bytes())))?;
-    Ok(Done::of(complete))
+    Ok(done)
 }
 
 fn list(place: &Place, out: &mut Output) -> Result<Done, Failure> {
-    let mut checkpoints = place.workspace.checkpoints()?;
-    checkpoints.reverse();
+    let found = place.read(methods::checkpoints, &NoParams {})?;
     if out.is_json() {
-        let checkpoints = checkpoints.iter().map(ctrlz_api::Checkpoint::from).collect();
-        out.json(&Checkpoints { checkpoints })?;
+        out.json(&found)?;
         return Ok(Done::Complete);
     }
+    let checkpoints = &found.checkpoints;
     if checkpoints.is_empty() {
         render::note("no checkpoint here yet; `ctrlz checkpoint -m LABEL` makes one");
     }
-    for checkpoint in &checkpoints {
+    for checkpoint in checkpoints {
         let age = render::age(checkpoint.at_millis);
         let pinned = if checkpoint.pinned { "  [pinned]" } else { "" };
         let label = checkpoint.label.as_ref().map(|label| format!("  {}", printable(label)));

@@ -205,5 +205,5 @@ fn told(text: &str) -> String {
 }
 
 fn say_kept(report: &UndoReport, out: &mut Output) -> Result<(), Failure> {
-    kept_lines(report).iter().try_for_each(|line| out.line(line))
+    kept_lines(&ctrlz_api::UndoReport::from(report)).iter().try_for_each(|line| out.line(line))
 }

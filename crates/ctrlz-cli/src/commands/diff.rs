@@ -4,13 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::PathBuf;
 
-use ctrlz::{Change, ChangeStatus, Deeds, Diffs, FileDiff, ObjectId, TrackOptions, TreePath};
-use ctrlz_api::Changes;
+use ctrlz::{ChangeStatus, Deeds, Diffs, FileDiff, ObjectId};
+use ctrlz_api::methods::{self, CompareParams, DeedsParams, TrackParams, Whose};
 
 use super::Done;
 use crate::failure::Failure;
-use crate::place::Place;
-use crate::progress::watched;
+use crate::place::{Place, as_given};
 use crate::render::{self, Output};
 
 /// Show changes since a snapshot, between two, or of a session, message or step
@@ -50,7 +49,7 @@ pub(crate) fn run(place: &Place, args: &DiffArgs, out: &mut Output) -> Result<Do
     let form = Form { full: args.full, json: out.is_json() };
     match &args.from {
         Some(from) => show_between(place, args, from, form, out),
-        None => show_deeds(place, &deeds(args), form, out),
+        None => show_deeds(place, whose(args), form, out),
     }
 }
 
@@ -68,7 +67,7 @@ fn show_between(
     form: Form,
     out: &mut Output,
 ) -> Result<Done, Failure> {
-    let workspace = &place.workspace;
+    let workspace = place.workspace();
     let from = place.snapshot(from)?;
     let to = args.to.as_deref().map(|to| place.snapshot(to)).transpose()?;
     let paths = place.paths(&args.paths)?;
@@ -81,10 +80,14 @@ fn show_between(
             out.contents(|out| workspace.diff(&from, &to, &paths, out))?;
         }
         Form { full: false, json: true } => {
-            let changes = workspace.changes(&from, &to)?;
-            let files = changed_paths(&changes, &paths);
-            let (total, next) = (files.len() as u64, None);
-            out.json(&Changes { from: from.into(), to: to.into(), files, total, next })?;
+            let params = CompareParams {
+                from: from.into(),
+                to: Some(to.into()),
+                paths: as_given(&args.paths),
+                limit: Some(u64::MAX),
+                ..CompareParams::default()
+            };
+            out.json(&place.read(methods::changes, &params)?)?;
         }
         Form { full: true, json: false } => {
             write_counts(workspace.diff_full(&from, &to, &paths)?, out)?;
@@ -96,28 +99,26 @@ fn show_between(
     Ok(done)
 }
 
-fn deeds(args: &DiffArgs) -> Deeds {
+fn whose(args: &DiffArgs) -> Whose {
     match args {
-        DiffArgs { session: Some(session), .. } => Deeds::Session(session.clone()),
-        DiffArgs { message: Some(message), .. } => Deeds::Message(message.clone()),
-        DiffArgs { step: Some(step), .. } => Deeds::Step(step.clone()),
-        DiffArgs { .. } => Deeds::All,
+        DiffArgs { session: Some(session), .. } => Whose::Session(session.clone()),
+        DiffArgs { message: Some(message), .. } => Whose::Message(message.clone()),
+        DiffArgs { step: Some(step), .. } => Whose::Step(step.clone()),
+        DiffArgs { .. } => Whose::All,
     }
 }
 
-fn show_deeds(place: &Place, deeds: &Deeds, form: Form, out: &mut Output) -> Result<Done, Failure> {
-    let workspace = &place.workspace;
+fn show_deeds(place: &Place, of: Whose, form: Form, out: &mut Output) -> Result<Done, Failure> {
+    let workspace = place.workspace();
+    let params = DeedsParams { of, limit: Some(u64::MAX), ..DeedsParams::default() };
+    let deeds: Deeds = params.of();
     match form {
         Form { full: false, json: false } => {
-            out.contents(|out| workspace.deeds_diff(deeds, out))?;
+            out.contents(|out| workspace.deeds_diff(&deeds, out))?;
         }
-        Form { full: false, json: true } => {
-            let files = changed_paths(&workspace.deeds(deeds)?, &[]);
-            let total = files.len() as u64;
-            out.json(&ctrlz_api::Deeds { files, total, next: None })?;
-        }
-        Form { full: true, json: false } => write_counts(workspace.deeds_full(deeds)?, out)?,
-        Form { full: true, json: true } => write_texts(workspace.deeds_full(deeds)?, out)?,
+        Form { full: false, json: true } => out.json(&place.read(methods::deeds, &params)?)?,
+        Form { full: true, json: false } => write_counts(workspace.deeds_full(&deeds)?, out)?,
+        Form { full: true, json: true } => write_texts(workspace.deeds_full(&deeds)?, out)?,
     }
     Ok(Done::Complete)
 }
@@ -125,21 +126,12 @@ fn show_deeds(place: &Place, deeds: &Deeds, form: Form, out: &mut Output) -> Res
 /// Records the present state, to compare it with `from`.
 fn now(place: &Place, from: &ObjectId) -> Result<(ObjectId, Done), Failure> {
     // An unknown hash must fail before the snapshot is taken.
-    place.workspace.check_snapshot(from)?;
-    let options = TrackOptions::default();
-    let snapshot = watched(|progress| place.workspace.track(&options, progress))?;
-    let complete = snapshot.is_complete();
-    if !complete {
+    place.workspace().check_snapshot(from)?;
+    let snapshot = place.call(methods::track, &TrackParams::default())?;
+    if !snapshot.complete {
         render::skipped(&snapshot.skipped);
     }
-    Ok((snapshot.hash, Done::of(complete)))
-}
-
-/// Returns the changes at or below `paths`, or all if there are none.
-fn changed_paths(changes: &[Change], paths: &[TreePath]) -> Vec<ctrlz_api::Change> {
-    let asked =
-        |change: &&Change| paths.is_empty() || paths.iter().any(|path| change.path.is_within(path));
-    changes.iter().filter(asked).map(ctrlz_api::Change::from).collect()
+    Ok((snapshot.hash.id()?, Done::of(snapshot.complete)))
 }
 
 fn write_counts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {

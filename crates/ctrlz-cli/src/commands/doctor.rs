@@ -28,14 +28,14 @@ pub(crate) fn run(
     let DoctorArgs {} = args;
     let mut checks = Vec::new();
     // Before the capture, which finishes an interrupted restore: that must be reported.
-    let before = place.workspace.status();
-    let captured = watched(|progress| place.workspace.track(&TrackOptions::default(), progress));
+    let before = place.workspace().status();
+    let captured = watched(|progress| place.workspace().track(&TrackOptions::default(), progress));
     judge(&mut checks, "status", before, |status, checks| check_status(place, status, checks));
     judge(&mut checks, "capture", captured, check_capture);
-    let verified = watched(|progress| place.workspace.verify(progress));
+    let verified = watched(|progress| place.workspace().verify(progress));
     judge(&mut checks, "objects", verified, check_objects);
-    if place.workspace.options().watch {
-        judge(&mut checks, "watcher", place.workspace.watcher(), check_watcher);
+    if place.workspace().options().watch {
+        judge(&mut checks, "watcher", place.workspace().watcher(), check_watcher);
     }
     let works = checks.iter().all(|check| check.ok);
     check_agents(place, environment, &mut checks);
@@ -75,14 +75,14 @@ fn judge<T>(
 
 fn check_status(place: &Place, status: &Status, checks: &mut Vec<Check>) {
     let mut add = |name, ok, detail| checks.push(Check { name, ok, detail });
-    let git = match place.workspace.has_unusable_repository() {
+    let git = match place.workspace().has_unusable_repository() {
         true => "its .git cannot be used as a repository; snapshots are taken without it",
         false if status.git => "a git work tree",
         false => "not in a git repository",
     };
     add("work tree", true, format!("{}, {git}", shown(&status.root)));
     // The first capture, which has run by now, determines the store.
-    let store = status.store.clone().or_else(|| place.workspace.store_path().ok().flatten());
+    let store = status.store.clone().or_else(|| place.workspace().store_path().ok().flatten());
     match store {
         Some(store) => add("store", true, shown(&store)),
         None => add("store", false, "none could be made".into()),
@@ -97,7 +97,7 @@ fn check_status(place: &Place, status: &Status, checks: &mut Vec<Check>) {
     if let Some(why) = &status.gc_failed {
         add("gc", false, format!("failed: {}", escape(why.as_bytes())));
     }
-    if let Ok(Some(why)) = place.workspace.care_due() {
+    if let Ok(Some(why)) = place.workspace().care_due() {
         add("gc", true, format!("due, {why}; it runs after the next track"));
     }
     if let Some(path) = &status.wrong_index {
@@ -138,10 +138,10 @@ fn check_agents(place: &Place, environment: &Environment, checks: &mut Vec<Check
 }
 
 fn check_objects(found: &Verification, checks: &mut Vec<Check>) {
-    let Verification { snapshots, objects, problems } = found;
+    let ctrlz_api::Verification { ok, snapshots, objects, problems } = found.into();
     let detail = format!("{objects} in {snapshots} snapshots have the right hash");
-    checks.push(Check { name: "objects", ok: problems.is_empty(), detail });
-    for problem in problems {
+    checks.push(Check { name: "objects", ok, detail });
+    for problem in &problems {
         let detail =
             format!("{} (`{} verify --repair`)", super::verify::line(problem), render::program());
         checks.push(Check { name: "damage", ok: false, detail });

@@ -1,11 +1,11 @@
 //! `ctrlz du`: shows the disk usage of the store.
 
-use ctrlz::{DiskUse, Growth};
+use ctrlz_api::methods::{self, DuParams};
+use ctrlz_api::{DiskUse, Growth};
 
 use super::Done;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Output};
 
 /// Show the size of the store, its largest paths, and its growth
@@ -17,9 +17,9 @@ pub(crate) struct DuArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &DuArgs, out: &mut Output) -> Result<Done, Failure> {
-    let used = watched(|progress| place.workspace.disk_use(args.top, progress))?;
+    let used = place.call(methods::du, &DuParams { top: Some(args.top as u64) })?;
     if out.is_json() {
-        out.json(&ctrlz_api::DiskUse::from(&used))?;
+        out.json(&used)?;
         return Ok(Done::Complete);
     }
     for line in lines(&used) {
@@ -34,7 +34,7 @@ fn lines(used: &DiskUse) -> Vec<String> {
         format!("store      {}, {} operations", render::size(used.store_bytes), used.operations),
         format!(
             "quota      {} % used: {} of {} here, {} of {} in all stores",
-            quota.percent(),
+            quota.percent,
             render::size(quota.store_bytes),
             render::size(quota.max_store_bytes),
             render::size(quota.total_bytes),

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use ctrlz::{Fork, ForkOptions, RestoreReport};
+use ctrlz_api::Fork;
+use ctrlz_api::methods::{self, ForkParams};
 
 use super::Done;
 use super::restore::{Detail, show_kept};
-use super::status::shown;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Output, printable, shell_word};
 
 /// Create a session that continues from an earlier state of another one
@@ -37,16 +36,17 @@ pub(crate) struct ForkArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &ForkArgs, out: &mut Output) -> Result<Done, Failure> {
-    let options = ForkOptions {
+    let params = ForkParams {
+        session: args.session.clone(),
         at: args.at.clone(),
-        session: args.id.clone(),
-        into: args.into.as_ref().map(|into| place.dir().join(into)),
+        id: args.id.clone(),
+        into: args.into.as_ref().map(|into| into.as_path().into()),
     };
-    let fork = watched(|progress| place.workspace.fork(&args.session, &options, progress))?;
-    let complete = fork.report.as_ref().is_none_or(RestoreReport::is_complete);
+    let fork = place.call(methods::fork, &params)?;
+    let done = Done::of(fork.complete);
     if out.is_json() {
-        out.json(&ctrlz_api::Fork::from(&fork))?;
-        return Ok(Done::of(complete));
+        out.json(&fork)?;
+        return Ok(done);
     }
     let Fork { session, forked, into, report, .. } = &fork;
     let at = forked.message.as_ref().map(|message| format!(" before message {message}"));
@@ -55,7 +55,7 @@ pub(crate) fn run(place: &Place, args: &ForkArgs, out: &mut Output) -> Result<Do
     match (into, report) {
         (Some(into), Some(report)) => {
             let files = render::files(report.done.len());
-            out.line(&format!("{files} in {}", shown(into)))?;
+            out.line(&format!("{files} in {into}"))?;
             show_kept(&report.kept, Detail::Named, out)?;
         }
         _ => {
@@ -63,5 +63,5 @@ pub(crate) fn run(place: &Place, args: &ForkArgs, out: &mut Output) -> Result<Do
             out.line(&format!("no file was touched; its state: {program} restore --exact {word}"))?;
         }
     }
-    Ok(Done::of(complete))
+    Ok(done)
 }

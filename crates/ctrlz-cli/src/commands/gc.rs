@@ -5,14 +5,15 @@ use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ctrlz::{CareReport, GcReport, LostMessage, Progress, Retention, Workspace, escape};
+use ctrlz::{Progress, Workspace, escape};
+use ctrlz_api::methods::{self, GcParams};
+use ctrlz_api::{CareReport, GcReport, LostMessage};
 
 use super::Done;
 use crate::detached;
 use crate::failure::Failure;
 use crate::git;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Output};
 
 /// Time limit in the background. The next run continues.
@@ -47,28 +48,24 @@ impl GcArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &GcArgs, out: &mut Output) -> Result<Done, Failure> {
-    let thorough = args.thorough || args.deep;
-    let retention = Retention { thorough, ..place.retention.clone() };
-    if args.background {
-        ctrlz_agents::remove_old_captures(&place.agents_dir);
-        in_background(place, &retention);
-        return Ok(Done::Complete);
-    }
     if !args.dry_run {
         ctrlz_agents::remove_old_captures(&place.agents_dir);
     }
-    let report = watched(|progress| {
-        if args.dry_run {
-            place.workspace.foresee_care(&retention, progress)
-        } else {
-            place.workspace.care(&retention, progress)
-        }
-    })?;
+    let params = GcParams {
+        thorough: args.thorough || args.deep,
+        dry_run: args.dry_run,
+        ..GcParams::default()
+    };
+    if args.background {
+        in_background(place, &params);
+        return Ok(Done::Complete);
+    }
+    let report = place.call(methods::gc, &params)?;
     if args.deep {
         repack_with_git(place)?;
     }
     if out.is_json() {
-        out.json(&ctrlz_api::CareReport::from(&report))?;
+        out.json(&report)?;
     } else {
         for line in lines(&report) {
             out.line(&line)?;
@@ -82,7 +79,7 @@ pub(crate) fn run(place: &Place, args: &GcArgs, out: &mut Output) -> Result<Done
 
 /// Runs the collection with a time limit. Errors are ignored: there is no user to report them to,
 /// and the next run continues.
-fn in_background(place: &Place, retention: &Retention) {
+fn in_background(place: &Place, params: &GcParams) {
     let progress = Progress::default();
     let (working, finished) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -93,7 +90,7 @@ fn in_background(place: &Place, retention: &Retention) {
             }
         };
         if std::thread::Builder::new().spawn_scoped(scope, watch).is_ok() {
-            drop(place.workspace.care(retention, &progress));
+            drop(methods::gc(&place.as_call(&progress), params));
         }
         working.send(()).ok();
     });
@@ -101,7 +98,7 @@ fn in_background(place: &Place, retention: &Retention) {
 
 /// Starts `ctrlz gc` in a detached process if it is due. Errors are ignored: gc is optional here.
 pub(super) fn begin_if_due(place: &Place) {
-    drop(start_if_due(&place.workspace, place.config.as_deref()));
+    drop(start_if_due(place.workspace(), place.config.as_deref()));
 }
 
 /// Like [`begin_if_due`], but returns the process, for long-lived callers that have to reap it.
@@ -112,7 +109,7 @@ pub(super) fn start_if_due(workspace: &Workspace, config: Option<&Path>) -> Opti
 
 /// Repacks with git, which finds better deltas, in a separate repository.
 fn repack_with_git(place: &Place) -> Result<(), Failure> {
-    let Some(repack) = place.workspace.begin_deep_repack()? else { return Ok(()) };
+    let Some(repack) = place.workspace().begin_deep_repack()? else { return Ok(()) };
     git::pack(repack.git_dir(), repack.objects())?;
     Ok(repack.finish()?)
 }

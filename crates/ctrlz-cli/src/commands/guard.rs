@@ -1,13 +1,14 @@
 //! `ctrlz guard`: runs a command and undoes its changes if it fails.
 
-use ctrlz::{Error, SessionError, UndoOptions, UndoReport, UndoScope};
+use ctrlz::{Error, SessionError};
+use ctrlz_api::UndoReport;
+use ctrlz_api::methods::{self, Scope, UndoParams};
 
 use super::Done;
 use super::run::{Ran, StepArgs, exit_code, run_as_step};
 use super::undo::kept_lines;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render;
 
 /// Run a command, and undo its changes if it fails
@@ -42,15 +43,14 @@ pub(crate) fn run(place: Result<Place, Failure>, args: &GuardArgs) -> Result<Don
 /// command's.
 fn take_back(place: &Place, step: &str, code: u8) {
     // The command made these changes, and `guard` implies consent to undoing all of them.
-    let options = UndoOptions { allow_mass_removal: true, ..UndoOptions::default() };
-    let scope = UndoScope::Step { step: step.to_owned() };
+    let scope = Scope::Step(step.to_owned());
+    let params = UndoParams { scope, allow_mass_removal: true, ..UndoParams::default() };
     let failed = format!("ctrlz: the command failed with {code}");
-    match watched(|progress| place.workspace.undo(&scope, &options, progress)) {
+    match place.call(methods::undo, &params) {
         Ok(report) => say(&failed, &report),
-        Err(
-            Error::Session(SessionError::NothingToUndo)
-            | Error::Session(SessionError::NoSuchStep { .. }),
-        ) => {
+        Err(Failure::Engine(Error::Session(
+            SessionError::NothingToUndo | SessionError::NoSuchStep { .. },
+        ))) => {
             render::note(&format!("{failed}; it changed nothing"));
         }
         Err(error) => {

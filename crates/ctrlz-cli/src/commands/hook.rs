@@ -14,7 +14,6 @@ use ctrlz::{Error, Progress, RecordError, TrackOptions, UnrecordedTurn};
 use ctrlz_agents::hook::{
     self, Caller, Client, ClientProcess, Event, Failures, Memory, Notice, Scene, What,
 };
-use ctrlz_agents::kept::Kept;
 
 use super::{Done, absorb, adopt, watch};
 use crate::args::GlobalArgs;
@@ -221,7 +220,7 @@ impl Hook {
         }
         settings.options.patience = self.patience_for(event, PATIENCE);
         let mut place = Place::find(settings)?;
-        if matches!(event.what, What::ToolBefore(_)) && place.workspace.log(1)?.is_empty() {
+        if matches!(event.what, What::ToolBefore(_)) && place.workspace().log(1)?.is_empty() {
             let patience = self.patience_for(event, FIRST_PATIENCE);
             sender.send(Word::Until(self.begun + patience)).ok();
             let mut settings = config::decide(&self.args_in(dir), &self.environment)?;
@@ -229,7 +228,7 @@ impl Hook {
             place = Place::find(settings)?;
         }
         let scene = Scene {
-            workspace: &place.workspace,
+            workspace: place.workspace(),
             owner: memory.process.map(|process| process.number),
             failures,
             named_time: Some(self.patience_for(event, PATIENCE).mul_f32(0.5)),
@@ -318,10 +317,10 @@ impl Hook {
             message: event.turn.clone().or_else(|| memory.stored_turn()),
         };
         let is_said = place.is_ok_and(|place| {
-            let gap = place.workspace.gap().ok().flatten();
+            let gap = place.workspace().gap().ok().flatten();
             // Best effort: the failure is stored separately. Without the note, the log shows the
             // turn as changes outside of any step.
-            place.workspace.note_gap(full, turn.clone()).ok();
+            place.workspace().note_gap(full, turn.clone()).ok();
             gap.is_some_and(|gap| gap.turns.contains(&turn))
         });
         let mut notice = Notice::default();
@@ -354,11 +353,6 @@ pub(super) fn failures(place: &Place) -> Vec<String> {
 pub(super) fn forget_failures(place: &Place) {
     // Ignored: failures that cannot be removed are shown again.
     kept_failures(place).forget().ok();
-}
-
-/// Returns the data about the agents of a work tree.
-pub(super) fn kept(place: &Place) -> Kept {
-    Kept::of(&place.agents_dir, place.root(), None)
 }
 
 fn kept_failures(place: &Place) -> Failures {
@@ -402,7 +396,7 @@ fn take_baseline(global: &GlobalArgs, environment: &Environment) {
     let place = config::decide(global, environment).and_then(Place::find);
     let Ok(place) = place else { return };
     // Errors are ignored: the next hook that needs the snapshot tries again and stores the reason.
-    let taken = place.workspace.track(&TrackOptions::default(), &Progress::default());
+    let taken = place.workspace().track(&TrackOptions::default(), &Progress::default());
     if taken.is_ok_and(|snapshot| snapshot.borrowed > 0) {
         absorb::begin(&place);
     }

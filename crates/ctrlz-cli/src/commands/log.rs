@@ -6,11 +6,11 @@ mod lanes;
 use std::collections::HashMap;
 use std::io::IsTerminal;
 
-use ctrlz::{
-    Boundary, Forked, Gap, LostFile, OperationKind, StepInfo, TimelineEntry, TimelineFile,
-    TimelineQuery, TimelineStep,
+use ctrlz_api::methods::{self, LostParams, TimelineParams};
+use ctrlz_api::{
+    Boundary, Forked, Gap, LogEntry, LoggedFile, LoggedStep, Lost, LostFile, LostUncaptured,
+    StepInfo,
 };
-use ctrlz_api::{Log, LogEntry, LogPage, Lost, counted_lines};
 
 use super::Done;
 use crate::config::Environment;
@@ -60,7 +60,7 @@ pub(crate) fn run(
             return Err(Failure::NotATerminal);
         }
         let (charset, palette) = (environment.charset(), environment.palette());
-        return browse::run(&place.workspace, args.session.as_deref(), charset, palette);
+        return browse::run(place, args.session.as_deref(), charset, palette);
     }
     if args.lost {
         show_lost(place, args, out)
@@ -74,28 +74,26 @@ fn limit(args: &LogArgs) -> usize {
 }
 
 fn show_lost(place: &Place, args: &LogArgs, out: &mut Output) -> Result<Done, Failure> {
-    let all = place.workspace.lost()?;
-    let uncaptured = place.workspace.lost_uncaptured()?;
+    let params = LostParams { limit: Some(u64::MAX), ..LostParams::default() };
+    let found = place.read(methods::lost, &params)?;
     // JSON output is never truncated.
     if out.is_json() {
-        let (lost, total) = (all.iter().map(ctrlz_api::LostFile::from), all.len() as u64);
-        let uncaptured = uncaptured.iter().map(ctrlz_api::LostUncaptured::from).collect();
-        out.json(&Lost { lost: lost.collect(), total, next: None, uncaptured })?;
+        out.json(&found)?;
         return Ok(Done::Complete);
     }
+    let Lost { lost: all, uncaptured, .. } = &found;
     if all.is_empty() && uncaptured.is_empty() {
         render::note("no file is lost");
     }
     for LostFile { path, at_millis, kind, step, .. } in all.iter().take(limit(args)) {
-        let by = render::origin(*kind, step.as_ref());
+        let by = render::origin(kind, step.as_ref());
         let age = render::age(*at_millis);
-        let command = format!("{} recover {}", render::program(), place.typed(path));
+        let command = format!("{} recover {}", render::program(), place.typed(path.as_path()));
         out.line(&format!("{age:<14}  {path}  by {by}  {command}"))?;
     }
-    for lost in uncaptured.iter().take(limit(args)) {
-        let by = render::origin(OperationKind::Step, Some(&lost.step));
-        let (age, path) = (render::age(lost.at_millis), ctrlz::escape(&lost.uncaptured.path));
-        let what = printable(&lost.uncaptured.describe());
+    for LostUncaptured { uncaptured, at_millis, step, .. } in uncaptured.iter().take(limit(args)) {
+        let (age, by) = (render::age(*at_millis), render::step(step));
+        let (path, what) = (&uncaptured.path, printable(&uncaptured.text));
         out.line(&format!("{age:<14}  {path}  by {by}  {what}; it cannot be recovered"))?;
     }
     let over = |count: usize| count.saturating_sub(limit(args));
@@ -112,24 +110,24 @@ fn show_operations(
     environment: &Environment,
     out: &mut Output,
 ) -> Result<Done, Failure> {
-    let query = TimelineQuery {
-        log: args.from.clone(),
+    let params = TimelineParams {
         session: args.session.clone(),
-        limit: limit(args),
-        ..TimelineQuery::default()
+        limit: Some(u64::from(args.limit)),
+        log: args.from.clone(),
+        ..TimelineParams::default()
     };
-    let LogPage { entries, next } = LogPage::read(&place.workspace, &query)?;
+    let found = place.read(methods::timeline, &params)?;
     if out.is_json() {
-        let operations = entries.iter().map(LogEntry::from).collect();
-        out.json(&Log { operations, next })?;
+        out.json(&found)?;
         return Ok(Done::Complete);
     }
+    let entries = &found.operations;
     if entries.is_empty() {
         let start = "nothing is recorded here yet; `ctrlz run -- CMD` or `ctrlz track` starts it";
         render::note(&render::with_program(start));
     }
     let charset = environment.charset();
-    let table = Table::of(&entries, charset, environment.palette());
+    let table = Table::of(entries, charset, environment.palette());
     for (at, entry) in entries.iter().enumerate() {
         out.line(table.line(at, entry).trim_end())?;
         if args.files {
@@ -152,7 +150,7 @@ struct Table {
 }
 
 impl Table {
-    fn of(entries: &[TimelineEntry], charset: Charset, palette: Palette) -> Table {
+    fn of(entries: &[LogEntry], charset: Charset, palette: Palette) -> Table {
         let known: HashMap<&str, &StepInfo> = entries
             .iter()
             .flat_map(|entry| &entry.steps)
@@ -163,64 +161,62 @@ impl Table {
         Table { titles, width, lanes: Lanes::of(entries.iter().map(session)), charset, palette }
     }
 
-    fn line(&self, at: usize, entry: &TimelineEntry) -> String {
+    fn line(&self, at: usize, entry: &LogEntry) -> String {
         let graph = self.lanes.row(at, sign(entry, self.charset), self.charset);
         let age = render::age(entry.at_millis);
         let (title, width) = (&self.titles[at], self.width);
         let text = format!("{age:<14}  {title:<width$}  {}", rest(entry));
-        let is_undone = !entry.steps.is_empty() && entry.steps.iter().all(|step| step.undone);
-        let text = match (entry.kind, is_undone || entry.taken_back) {
-            (_, true) => self.palette.paint(Ink::Faint, &text),
-            (OperationKind::Step, _) => self.palette.paint(Ink::Agent, &text),
-            (OperationKind::Outside, _) if entry.gap.is_none() => {
-                self.palette.paint(Ink::Outside, &text)
-            }
+        let text = match entry.kind.as_str() {
+            _ if is_undone(entry) => self.palette.paint(Ink::Faint, &text),
+            "step" => self.palette.paint(Ink::Agent, &text),
+            "outside" if entry.gap.is_none() => self.palette.paint(Ink::Outside, &text),
             _ => text,
         };
         format!("{graph} {text}")
     }
 
-    fn file_lines(&self, at: usize, entry: &TimelineEntry) -> Vec<String> {
+    fn file_lines(&self, at: usize, entry: &LogEntry) -> Vec<String> {
         let graph = self.lanes.row_below(at, self.charset);
-        let line = |file: &TimelineFile| {
-            let TimelineFile { path, additions, deletions, .. } = file;
+        let line = |file: &LoggedFile| {
+            let LoggedFile { path, additions, deletions, .. } = file;
             let outside = if entry.outside.contains(path) { "  [outside]" } else { "" };
             format!("{graph}     {:<12} {path}{outside}", format!("+{additions} -{deletions}"))
         };
-        let more = (entry.more_files > 0)
-            .then(|| format!("{graph}     and {} more", render::files(entry.more_files)));
-        entry.files.iter().map(line).chain(more).collect()
+        let more = entry.files.unwrap_or_default() as usize;
+        let more = more.saturating_sub(entry.changes.len());
+        let more = (more > 0).then(|| format!("{graph}     and {} more", render::files(more)));
+        entry.changes.iter().map(line).chain(more).collect()
     }
 }
 
 /// Returns the session whose lane an operation is in, or `None` if it belongs to no session.
-fn session(entry: &TimelineEntry) -> Option<&str> {
+fn session(entry: &LogEntry) -> Option<&str> {
     let first = entry.steps.first().map(|step| step.info.session.as_str());
     first.or(entry.session.as_deref())
 }
 
 /// Returns a short description of an operation.
-pub(super) fn title(entry: &TimelineEntry, known: &HashMap<&str, &StepInfo>) -> String {
-    let of = |verb: &str| match entry.undone.as_slice() {
+pub(super) fn title(entry: &LogEntry, known: &HashMap<&str, &StepInfo>) -> String {
+    let of = |verb: &str| match entry.subjects.as_slice() {
         [] => verb.to_owned(),
         [only] => match known.get(only.as_str()) {
             Some(step) => format!("{verb} of {}", render::step(step)),
             None => format!("{verb} of 1 step"),
         },
-        several => format!("{verb} of {}", render::steps(several.len())),
+        several => format!("{verb} of {}", render::steps(several.len() as u64)),
     };
     let labelled = |kind: &str| match &entry.label {
         Some(label) => format!("{kind} {}", printable(label)),
         None => kind.to_owned(),
     };
-    match entry.kind {
-        OperationKind::Step => entry.steps.iter().map(step_title).collect::<Vec<_>>().join(" + "),
-        OperationKind::Outside => match (&entry.gap, &entry.label) {
+    match entry.kind.as_str() {
+        "step" => entry.steps.iter().map(step_title).collect::<Vec<_>>().join(" + "),
+        "outside" => match (&entry.gap, &entry.label) {
             (Some(gap), _) => gap_title(gap),
             (None, Some(label)) => printable(label),
             (None, None) => "outside (you or a late process)".into(),
         },
-        OperationKind::Revert => match (&entry.boundary, &entry.commits) {
+        "revert" => match (&entry.boundary, &entry.commits) {
             (Some(Boundary { message, part }), _) => {
                 let part = part.as_ref().map(|part| format!(", part {part}")).unwrap_or_default();
                 printable(&format!("revert to before {message}{part}"))
@@ -228,17 +224,15 @@ pub(super) fn title(entry: &TimelineEntry, known: &HashMap<&str, &StepInfo>) -> 
             (None, Some(_)) => "revert made final".into(),
             (None, None) => labelled("revert"),
         },
-        OperationKind::Undo | OperationKind::Redo | OperationKind::Unrevert => {
-            of(render::kind(entry.kind))
-        }
-        OperationKind::Fork => match &entry.forked {
+        kind @ ("undo" | "redo" | "unrevert") => of(kind),
+        "fork" => match &entry.forked {
             Some(Forked { session, message, .. }) => {
                 let at = message.as_ref().map(|message| format!(" before {message}"));
                 printable(&format!("fork of {session}{}", at.unwrap_or_default()))
             }
             None => labelled("fork"),
         },
-        kind => labelled(render::kind(kind)),
+        kind => labelled(kind),
     }
 }
 
@@ -251,10 +245,10 @@ fn gap_title(gap: &Gap) -> String {
     });
     let turns: Vec<String> = turns.collect();
     let turns = if turns.is_empty() { String::new() } else { format!(" ({})", turns.join(", ")) };
-    printable(&format!("{}{turns}", gap.describe()))
+    printable(&format!("{}{turns}", render::gap(gap)))
 }
 
-fn step_title(step: &TimelineStep) -> String {
+fn step_title(step: &LoggedStep) -> String {
     let what = render::step(&step.info);
     match &step.info.who {
         Some(who) => format!("step by {}: {what}", printable(who)),
@@ -263,18 +257,18 @@ fn step_title(step: &TimelineStep) -> String {
 }
 
 /// Returns the counts, marks and ids of an operation.
-fn rest(entry: &TimelineEntry) -> String {
+fn rest(entry: &LogEntry) -> String {
     let mut parts = vec![format!("{:<16}", counts(entry))];
-    for TimelineStep { info, inferred, undone, uncaptured } in &entry.steps {
+    for LoggedStep { info, inferred, undone, uncaptured } in &entry.steps {
         if *undone {
             parts.push("[undone]".into());
         }
         if *inferred {
             parts.push("[inferred]".into());
         }
-        let mut losses = uncaptured.iter().filter(|lost| lost.is_loss());
+        let mut losses = uncaptured.iter().filter(|lost| lost.loss);
         for lost in losses.by_ref().take(MAX_LOST) {
-            parts.push(printable(&format!("[{} {}]", ctrlz::escape(&lost.path), lost.describe())));
+            parts.push(printable(&format!("[{} {}]", lost.path, lost.text)));
         }
         let more = losses.count();
         if more > 0 {
@@ -299,31 +293,33 @@ fn rest(entry: &TimelineEntry) -> String {
 }
 
 /// Returns the number of files that an operation changed. Adds the lines if all files were counted.
-fn counts(entry: &TimelineEntry) -> String {
-    let lines = counted_lines(entry).map(|(more, fewer)| format!(" +{more} -{fewer}"));
-    match (entry.files.as_slice(), entry.more_files) {
+fn counts(entry: &LogEntry) -> String {
+    let lines = entry.additions.zip(entry.deletions);
+    let lines = lines.map(|(more, fewer)| format!(" +{more} -{fewer}")).unwrap_or_default();
+    match (entry.files, entry.changes.as_slice()) {
         _ if entry.damaged => "unreadable".into(),
-        ([], 0) => String::new(),
-        ([only], 0) => {
-            let name = clipped_to(&only.path.to_string(), 30);
-            format!("{name}{}", lines.unwrap_or_default())
-        }
-        (files, more) => {
-            format!("{}{}", render::files(files.len() + more), lines.unwrap_or_default())
-        }
+        (None | Some(0), _) => String::new(),
+        (Some(1), [only]) => format!("{}{lines}", clipped_to(&only.path.to_string(), 30)),
+        (Some(files), _) => format!("{}{lines}", render::files(files as usize)),
     }
 }
 
+/// Returns whether everything in an operation is undone.
+fn is_undone(entry: &LogEntry) -> bool {
+    let steps = !entry.steps.is_empty() && entry.steps.iter().all(|step| step.undone);
+    steps || entry.taken_back
+}
+
 /// Returns the symbol for the kind of an operation.
-fn sign(entry: &TimelineEntry, charset: Charset) -> char {
+fn sign(entry: &LogEntry, charset: Charset) -> char {
     let is_undone = !entry.steps.is_empty() && entry.steps.iter().all(|step| step.undone);
-    let (sign, ascii) = match entry.kind {
-        OperationKind::Step if is_undone => ('◌', 'x'),
-        OperationKind::Step => ('●', '*'),
-        OperationKind::Outside => ('○', 'o'),
-        OperationKind::Undo | OperationKind::Revert => ('↶', '<'),
-        OperationKind::Redo | OperationKind::Unrevert => ('↷', '>'),
-        OperationKind::Fork => ('◇', '%'),
+    let (sign, ascii) = match entry.kind.as_str() {
+        "step" if is_undone => ('◌', 'x'),
+        "step" => ('●', '*'),
+        "outside" => ('○', 'o'),
+        "undo" | "revert" => ('↶', '<'),
+        "redo" | "unrevert" => ('↷', '>'),
+        "fork" => ('◇', '%'),
         _ => ('◆', '#'),
     };
     match charset {

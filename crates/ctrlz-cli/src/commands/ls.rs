@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-use ctrlz::ListedFile;
-use ctrlz_api::Files;
+use ctrlz_api::ListedFile;
+use ctrlz_api::methods::{self, ListParams};
 
 use super::Done;
 use crate::failure::Failure;
-use crate::place::Place;
+use crate::place::{Place, as_given};
 use crate::render::{Ending, Output};
 
 /// List the files of a snapshot
@@ -33,17 +33,18 @@ pub(crate) struct LsArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &LsArgs, out: &mut Output) -> Result<Done, Failure> {
-    let hash = place.snapshot(&args.hash)?;
-    let paths = place.paths(&args.paths)?;
-    let mut files = place.workspace.files(&hash)?;
-    files.retain(|file| paths.is_empty() || paths.iter().any(|path| file.path.is_within(path)));
+    let params = ListParams {
+        hash: place.snapshot(&args.hash)?.into(),
+        paths: as_given(&args.paths),
+        limit: Some(u64::MAX),
+        ..ListParams::default()
+    };
+    let found = place.read(methods::list_files, &params)?;
     if out.is_json() {
-        let files: Vec<_> = files.iter().map(ctrlz_api::ListedFile::from).collect();
-        let total = files.len() as u64;
-        out.json(&Files { hash: hash.into(), files, total, next: None })?;
+        out.json(&found)?;
         return Ok(Done::Complete);
     }
-    for ListedFile { path, mode, id } in &files {
+    for ListedFile { path, mode, id } in &found.files {
         if args.long {
             write!(out, "{mode} {id} ")?;
         }

@@ -1,4 +1,5 @@
-//! One file per command: its arguments, one engine call, and the output of the result.
+//! One file per command: its arguments, one call of a method of `ctrlz-api` (or of the engine, where
+//! programs have no such method), and the output of the result.
 
 pub(crate) mod absorb;
 pub(crate) mod adopt;

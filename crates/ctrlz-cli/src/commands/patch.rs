@@ -1,14 +1,12 @@
 //! `ctrlz patch`: lists the files that changed since a snapshot.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
-use ctrlz_api::{Patch, Skipped, WirePath};
+use ctrlz_api::methods::{self, PatchParams};
 
 use super::Done;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Ending, Output};
 
 /// List the files that changed since a snapshot
@@ -30,26 +28,19 @@ pub(crate) struct PatchArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &PatchArgs, out: &mut Output) -> Result<Done, Failure> {
-    let hash = place.snapshot(&args.hash)?;
-    let patch = watched(|progress| place.workspace.patch(&hash, progress))?;
-    let complete = !patch.skipped.iter().any(|skipped| skipped.reason.is_failure());
-    if !complete {
+    let hash = place.snapshot(&args.hash)?.into();
+    let params = PatchParams { hash, to: None, relative: args.relative };
+    let patch = place.call(methods::patch, &params)?;
+    let done = Done::of(patch.complete);
+    if !patch.complete {
         render::skipped(&patch.skipped);
     }
-    let done = Done::of(complete);
-    let files: Vec<Vec<u8>> = if args.relative {
-        patch.files.iter().map(|file| file.as_bytes().to_vec()).collect()
-    } else {
-        patch.absolute().map(|file| file.as_os_str().as_bytes().to_vec()).collect()
-    };
     if out.is_json() {
-        let skipped = patch.skipped.iter().map(Skipped::from).collect();
-        let files = files.into_iter().map(WirePath::from_bytes).collect();
-        out.json(&Patch { hash: hash.into(), files, complete, skipped })?;
+        out.json(&patch)?;
         return Ok(done);
     }
-    for file in &files {
-        out.path(file, Ending::of(args.nul))?;
+    for file in &patch.files {
+        out.path(file.as_bytes(), Ending::of(args.nul))?;
     }
     Ok(done)
 }

@@ -1,15 +1,14 @@
 //! `ctrlz purge`: removes a path from every snapshot, or a text from every label.
 
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ctrlz::{PurgeOptions, PurgeReport};
+use ctrlz_api::methods::{self, PurgeParams};
+use ctrlz_api::{PurgeReport, PurgedSnapshot};
 
 use super::Done;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Output};
 
 /// Remove a file or directory from every snapshot permanently
@@ -39,30 +38,23 @@ pub(crate) struct PurgeArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &PurgeArgs, out: &mut Output) -> Result<Done, Failure> {
-    let report = match &args.path {
-        Some(path) => {
-            let path = place.file(path.as_os_str().as_bytes())?;
-            if !args.yes {
-                return Err(Failure::NotConfirmed { path: Some(path) });
-            }
-            let options = PurgeOptions { everywhere: args.everywhere };
-            let report = watched(|progress| place.workspace.purge(&path, options, progress))?;
-            if report.still_there {
-                render::note(&format!(
-                    "{path} is still there, and the next snapshot records it again"
-                ));
-                render::note("remove it, or name it in `exclude` in the configuration");
-            }
-            report
-        }
-        None if !args.yes => return Err(Failure::NotConfirmed { path: None }),
-        None => {
-            let text = text_to_remove()?;
-            watched(|progress| place.workspace.purge_text(&text, progress))?
-        }
+    let path = args.path.as_deref().map(|path| place.file(path)).transpose()?;
+    if !args.yes {
+        return Err(Failure::NotConfirmed { path });
+    }
+    let params = PurgeParams {
+        path: args.path.as_deref().map(Into::into),
+        text: if args.path.is_none() { Some(text_to_remove()?) } else { None },
+        confirm: true,
+        everywhere: args.everywhere,
     };
+    let report = place.call(methods::purge, &params)?;
+    if let Some(path) = path.filter(|_| report.still_there) {
+        render::note(&format!("{path} is still there, and the next snapshot records it again"));
+        render::note("remove it, or name it in `exclude` in the configuration");
+    }
     if out.is_json() {
-        out.json(&ctrlz_api::PurgeReport::from(&report))?;
+        out.json(&report)?;
         return Ok(Done::Complete);
     }
     let PurgeReport { snapshots, operations, contents, labels, same_content, .. } = &report;
@@ -79,8 +71,8 @@ pub(crate) fn run(place: &Place, args: &PurgeArgs, out: &mut Output) -> Result<D
     if *labels > 0 && !args.text {
         out.line(&format!("labels of {} blanked", counted(*labels, "step")))?;
     }
-    for (old, new) in snapshots {
-        out.line(&format!("{old} is {new} now"))?;
+    for PurgedSnapshot { hash, replacement } in snapshots {
+        out.line(&format!("{hash} is {replacement} now"))?;
     }
     for other in same_content {
         out.line(&format!("the same content is at {other}; --everywhere takes that away too"))?;

@@ -31,7 +31,7 @@ pub(crate) struct PushArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &PushArgs, out: &mut Output) -> Result<Done, Failure> {
-    let workspace = &place.workspace;
+    let workspace = place.workspace();
     let nothing = || {
         ctrlz::Error::Exchange(ctrlz::ExchangeError::NoHistory { path: place.root().to_owned() })
     };

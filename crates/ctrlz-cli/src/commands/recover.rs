@@ -1,10 +1,9 @@
 //! `ctrlz recover`: recovers lost files, and lists the versions of a file.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ctrlz::{Action, OnUse, RestoreOptions, TreePath, Version};
-use ctrlz_api::Versions;
+use ctrlz_api::methods::{self, HistoryParams, RecoverParams};
+use ctrlz_api::{Action, Missing, RecoveredRepository, Version, WirePath};
 
 use super::Done;
 use super::restore::{Detail, action_line, show_plan, show_report};
@@ -46,22 +45,19 @@ pub(crate) fn run(place: &Place, args: &RecoverArgs, out: &mut Output) -> Result
     if let Some(into) = &args.into {
         return recover_repository(place, into, out);
     }
-    let path = args.path.as_deref().unwrap_or(Path::new("")).as_os_str();
-    let path = place.file(path.as_bytes())?;
-    let workspace = &place.workspace;
+    let path = WirePath::from(args.path.as_deref().unwrap_or(Path::new("")));
     if args.list {
-        return list(place, &path, out);
+        return list(place, path, out);
     }
+    let params = RecoverParams { path, by_person: true, ..RecoverParams::default() };
     if args.dry_run {
-        place.workspace.check_finished()?;
-        let plan = watched(|progress| workspace.plan_recover(&path, OnUse::Leave, progress))?;
+        let plan = place.plan(methods::plan_recover, &params)?;
         return show_plan(&plan, Detail::Named, out);
     }
-    let options = RestoreOptions { by_person: true, ..RestoreOptions::default() };
-    let report = watched(|progress| workspace.recover(&path, &options, progress))?;
+    let report = place.call(methods::recover, &params)?;
     if !out.is_json() {
         let mut done: Vec<&Action> = report.done.iter().collect();
-        done.sort_by_key(|action| action.path());
+        done.sort_by_key(|action| &action.path);
         done.iter().try_for_each(|action| out.line(&action_line(action)))?;
     }
     show_report(&report, Detail::Named, out)
@@ -69,37 +65,37 @@ pub(crate) fn run(place: &Place, args: &RecoverArgs, out: &mut Output) -> Result
 
 fn recover_repository(place: &Place, into: &Path, out: &mut Output) -> Result<Done, Failure> {
     let into = place.dir().join(into);
-    let recovered = watched(|_| place.workspace.recover_repository(&into))?;
-    let done = Done::of(recovered.missing.is_empty());
+    let recovered = watched(|_| place.workspace().recover_repository(&into))?;
+    let recovered = RecoveredRepository::from(&recovered);
+    let done = Done::of(recovered.complete);
     if out.is_json() {
-        out.json(&ctrlz_api::RecoveredRepository::from(&recovered))?;
+        out.json(&recovered)?;
         return Ok(done);
     }
-    let shown = |path: &Path| ctrlz::escape(path.as_os_str().as_bytes());
-    let (from, into) = (shown(&recovered.from), shown(&recovered.into));
-    let age = render::age(recovered.at_millis);
-    out.line(&format!("{} files of {from}, captured {age}, are in {into}", recovered.files))?;
-    for (path, why) in &recovered.missing {
-        out.line(&format!("! missing    {}: {}", shown(path), render::printable(why)))?;
+    let RecoveredRepository { from, into, at_millis, files, missing, .. } = recovered;
+    let age = render::age(at_millis);
+    out.line(&format!("{files} files of {from}, captured {age}, are in {into}"))?;
+    for Missing { path, why } in &missing {
+        out.line(&format!("! missing    {path}: {}", render::printable(why)))?;
     }
     Ok(done)
 }
 
-fn list(place: &Place, path: &TreePath, out: &mut Output) -> Result<Done, Failure> {
-    let versions = place.workspace.versions(path)?;
-    if versions.is_empty() {
-        return Err(Failure::NoVersions { path: path.clone() });
+fn list(place: &Place, path: WirePath, out: &mut Output) -> Result<Done, Failure> {
+    let params = HistoryParams { path, limit: Some(u64::MAX), ..HistoryParams::default() };
+    let found = place.read(methods::versions, &params)?;
+    if found.versions.is_empty() {
+        return Err(Failure::NoVersions { path: found.path });
     }
     if out.is_json() {
-        let total = versions.len() as u64;
-        let versions = versions.iter().map(ctrlz_api::Version::from).collect();
-        out.json(&Versions { path: path.into(), versions, total, next: None })?;
+        out.json(&found)?;
         return Ok(Done::Complete);
     }
-    let (typed, program) = (place.typed(path), render::program());
+    let (typed, program) = (place.typed(found.path.as_path()), render::program());
+    let versions = &found.versions;
     let origins: Vec<String> = versions
         .iter()
-        .map(|version| render::origin(version.kind, version.step.as_ref()))
+        .map(|version| render::origin(&version.kind, version.step.as_ref()))
         .collect();
     let width = origins.iter().map(|origin| origin.chars().count()).max().unwrap_or(0);
     for (Version { content, operation, at_millis, .. }, origin) in versions.iter().zip(origins) {

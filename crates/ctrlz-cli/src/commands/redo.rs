@@ -1,12 +1,13 @@
 //! `ctrlz redo`: reverses the last undo.
 
-use ctrlz::{Details, StepRecord, UndoOptions, UndoReport};
+use ctrlz::Details;
+use ctrlz_api::methods::{self, RedoParams};
+use ctrlz_api::{StepInfo, StepRecord, UndoReport};
 
 use super::Done;
-use super::undo::{is_forceable, refuse_mass_removal, show, show_plan};
+use super::undo::{is_forceable, refuse_mass_removal, show, show_plan, steps};
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Output};
 
 /// Reverse the last undo
@@ -34,30 +35,28 @@ pub(crate) struct RedoArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &RedoArgs, out: &mut Output) -> Result<Done, Failure> {
-    let options = UndoOptions {
+    let params = RedoParams {
         session: args.session.clone(),
         force: args.force,
         ignored: args.ignored,
         allow_mass_removal: args.yes,
-        ..UndoOptions::default()
+        ..RedoParams::default()
     };
     if args.dry_run {
-        place.workspace.check_finished()?;
-        let report = watched(|progress| place.workspace.plan_redo(&options, progress))?;
+        let report = place.plan(methods::plan_redo, &params)?;
         let done = show_plan(place, "would redo", &report, out)?;
         refuse_mass_removal(report.mass_removal, args.yes, out)?;
         return Ok(done);
     }
-    let report = watched(|progress| place.workspace.redo(&options, progress))?;
+    let report = place.call(methods::redo, &params)?;
     show(place, "redo", &report, out)?;
     if !out.is_json() {
-        let newest = place.workspace.log(1)?.into_iter().next().map(|redo| redo.details);
-        let steps = place.workspace.steps()?;
-        for line in ways_back(&steps, &report, args.force, &newest.unwrap_or_default()) {
+        let newest = place.workspace().log(1)?.into_iter().next().map(|redo| redo.details);
+        for line in ways_back(&steps(place)?, &report, args.force, &newest.unwrap_or_default()) {
             out.line(&line)?;
         }
     }
-    Ok(Done::of(report.is_complete()))
+    Ok(Done::of(report.complete))
 }
 
 /// Returns the commands that reverse exactly this redo, which recorded `redone`. Undoing the steps
@@ -81,9 +80,7 @@ fn ways_back(
     let reach = format!("{ignored}{outside}");
     let left = || steps.iter().filter(|step| !step.undone).map(|step| &step.info);
     let is_last_turn = left().next_back().is_some_and(|newest| {
-        let same = |info: &&ctrlz::StepInfo| {
-            info.session == newest.session && info.turn() == newest.turn()
-        };
+        let same = |info: &&StepInfo| info.session == newest.session && turn(info) == turn(newest);
         left().filter(same).all(|info| report.steps.contains(&info.step))
             && report.steps.iter().all(|step| left().filter(same).any(|info| info.step == *step))
     });
@@ -101,4 +98,9 @@ fn ways_back(
             report.steps.iter().rev().map(step).collect()
         }
     }
+}
+
+/// Returns the turn that a step belongs to: its message, or its own id if it has none.
+fn turn(info: &StepInfo) -> &str {
+    info.message.as_deref().unwrap_or(&info.step)
 }

@@ -3,15 +3,13 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ctrlz::{
-    Action, Kept, KeptReason, OnUse, Plan, Recovery, RestoreOptions, RestoreReport, TreePath,
-};
+use ctrlz_api::methods::{self, InUse, RestoreParams};
+use ctrlz_api::{Action, ActionKind, Kept, Plan, Recovery, RestoreReport, WirePath};
 
 use super::Done;
 use super::undo::refuse_mass_removal;
 use crate::failure::Failure;
-use crate::place::{Place, hash};
-use crate::progress::watched;
+use crate::place::{Place, as_given, hash};
 use crate::render::{self, Output};
 
 /// Restore the work tree to a snapshot
@@ -57,47 +55,45 @@ pub(crate) struct RestoreArgs {
 pub(crate) fn run(place: &Place, args: &RestoreArgs, out: &mut Output) -> Result<Done, Failure> {
     let to = match &args.to {
         Some(to) => place.point(to)?,
-        None => place.workspace.newest_from_elsewhere()?,
+        None => place.workspace().newest_from_elsewhere()?,
     };
-    let options = RestoreOptions {
+    let params = RestoreParams {
+        point: Some(to),
         exact: args.exact,
         paths: scoped_paths(place, &args.paths)?,
-        allow_mass_removal: args.yes,
-        in_use: on_use(args.force),
         by_person: true,
-        expected_plan: args.plan.as_deref().map(hash).transpose()?,
+        in_use: in_use(args.force),
+        allow_mass_removal: args.yes,
+        plan: args.plan.as_deref().map(hash),
+        ..RestoreParams::default()
     };
     let detail = Detail::of(args.verbose);
     if args.dry_run {
-        place.workspace.check_finished()?;
-        let plan = watched(|progress| place.workspace.plan_restore(to, &options, progress))?;
-        if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
-            return Err(ctrlz::Error::Restore(ctrlz::RestoreError::StalePlan).into());
-        }
+        let plan = place.plan(methods::plan_restore, &params)?;
         let done = show_plan(&plan, detail, out)?;
         refuse_mass_removal(plan.mass_removal, args.yes, out)?;
         return Ok(done);
     }
-    let report = watched(|progress| place.workspace.restore(to, &options, progress))?;
+    let report = place.call(methods::restore, &params)?;
     show_report(&report, detail, out)
 }
 
 /// Returns the named paths, or the subdirectory in which the command acts.
-fn scoped_paths(place: &Place, named: &[PathBuf]) -> Result<Vec<TreePath>, Failure> {
+fn scoped_paths(place: &Place, named: &[PathBuf]) -> Result<Vec<WirePath>, Failure> {
     if !named.is_empty() {
-        return place.paths(named);
+        return Ok(as_given(named));
     }
     let scope = place.scope()?;
     if let Some(scope) = &scope {
         let root = place.root().display();
         render::note(&format!("limited to {scope}/; use -C {root} to restore all of it"));
     }
-    Ok(scope.into_iter().collect())
+    Ok(scope.iter().map(|_| place.dir().into()).collect())
 }
 
 /// Returns the policy of `--force` for files that other processes have open.
-pub(super) fn on_use(force: bool) -> OnUse {
-    if force { OnUse::Replace } else { OnUse::Leave }
+pub(super) fn in_use(force: bool) -> InUse {
+    if force { InUse::Replace } else { InUse::Leave }
 }
 
 /// Whether files that were created since are listed or only counted.
@@ -115,31 +111,35 @@ impl Detail {
 
 /// Prints a plan.
 pub(super) fn show_plan(plan: &Plan, detail: Detail, out: &mut Output) -> Result<Done, Failure> {
+    let done = Done::of(!plan.kept.iter().any(|kept| kept.failure));
     if out.is_json() {
-        out.json(&ctrlz_api::Plan::from(plan))?;
-        return Ok(Done::of(plan.is_complete()));
+        out.json(plan)?;
+        return Ok(done);
     }
     // Sorted by path for the user; the plan itself is sorted by action.
     let mut actions: Vec<&Action> = plan.actions.iter().collect();
-    actions.sort_by_key(|action| action.path());
+    actions.sort_by_key(|action| &action.path);
     for action in actions {
         out.line(&action_line(action))?;
     }
     show_kept(&plan.kept, detail, out)?;
     not_checked_line(&plan.not_checked).into_iter().try_for_each(|line| out.line(&line))?;
     out.line(&format!("plan {}", plan.hash))?;
-    Ok(Done::of(plan.is_complete()))
+    Ok(done)
 }
 
 /// Returns the line for an action, the same in every command that changes files.
 pub(super) fn action_line(action: &Action) -> String {
+    let Action { action, path, mode } = action;
     match action {
-        Action::Create { path } => format!("+ create     {path}"),
-        Action::Overwrite { path } => format!("~ overwrite  {path}"),
-        Action::Remove { path } => format!("- remove     {path}"),
-        Action::SetMode { path, mode } => format!("m mode       {path} ({mode:04o})"),
-        Action::CreateDirectory { path } => format!("+ create     {path}/"),
-        Action::RemoveDirectory { path } => format!("- remove     {path}/"),
+        ActionKind::Create => format!("+ create     {path}"),
+        ActionKind::Overwrite => format!("~ overwrite  {path}"),
+        ActionKind::Remove => format!("- remove     {path}"),
+        ActionKind::SetMode => {
+            format!("m mode       {path} ({:04o})", mode.unwrap_or_default())
+        }
+        ActionKind::CreateDirectory => format!("+ create     {path}/"),
+        ActionKind::RemoveDirectory => format!("- remove     {path}/"),
     }
 }
 
@@ -149,10 +149,10 @@ pub(super) fn show_report(
     detail: Detail,
     out: &mut Output,
 ) -> Result<Done, Failure> {
-    let complete = report.is_complete();
+    let done = Done::of(report.complete);
     if out.is_json() {
-        out.json(&ctrlz_api::RestoreReport::from(report))?;
-        return Ok(Done::of(complete));
+        out.json(report)?;
+        return Ok(done);
     }
     recovered_line(report.recovered.as_ref()).into_iter().try_for_each(|line| out.line(&line))?;
     out.line(&summary(&report.done))?;
@@ -170,11 +170,11 @@ pub(super) fn show_report(
         let (program, operation) = (render::program(), &report.safety_operation);
         out.line(&format!("undo: {program} restore --exact {operation}"))?;
     }
-    Ok(Done::of(complete))
+    Ok(done)
 }
 
 /// Returns a line with the number of files that could not be checked for use, or `None` for 0.
-pub(super) fn not_checked_line(paths: &[TreePath]) -> Option<String> {
+pub(super) fn not_checked_line(paths: &[WirePath]) -> Option<String> {
     let count = render::files(paths.len());
     (!paths.is_empty())
         .then(|| format!("not checked whether other processes have it open: {count}"))
@@ -194,11 +194,11 @@ pub(super) fn recovered_line(recovered: Option<&Recovery>) -> Option<String> {
 fn summary(done: &[Action]) -> String {
     let (mut created, mut overwritten, mut removed, mut modes) = (0, 0, 0, 0);
     for action in done {
-        match action {
-            Action::Create { .. } | Action::CreateDirectory { .. } => created += 1,
-            Action::Overwrite { .. } => overwritten += 1,
-            Action::Remove { .. } | Action::RemoveDirectory { .. } => removed += 1,
-            Action::SetMode { .. } => modes += 1,
+        match action.action {
+            ActionKind::Create | ActionKind::CreateDirectory => created += 1,
+            ActionKind::Overwrite => overwritten += 1,
+            ActionKind::Remove | ActionKind::RemoveDirectory => removed += 1,
+            ActionKind::SetMode => modes += 1,
         }
     }
     if done.is_empty() {
@@ -220,11 +220,11 @@ fn summary(done: &[Action]) -> String {
 
 pub(super) fn show_kept(kept: &[Kept], detail: Detail, out: &mut Output) -> Result<(), Failure> {
     let mut created_since = 0;
-    for Kept { path, reason } in kept {
-        if *reason == KeptReason::CreatedSince && detail == Detail::Counted {
+    for Kept { path, reason, text, .. } in kept {
+        if reason == "created_since" && detail == Detail::Counted {
             created_since += 1;
         } else {
-            out.line(&format!("= kept       {path}: {}", reason.describe()))?;
+            out.line(&format!("= kept       {path}: {text}"))?;
         }
     }
     if created_since > 0 {

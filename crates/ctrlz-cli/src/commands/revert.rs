@@ -5,16 +5,13 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::ArgGroup;
-use ctrlz::{Boundary, Error, PatchToRevert, PathText, RestoreOptions, SessionError, UndoOptions};
-use serde::Deserialize;
+use ctrlz_api::methods::{self, CommitParams, PatchParam, RevertParams, RevertToParams};
 
 use super::Done;
-use super::restore::{Detail, on_use, show_plan, show_report};
+use super::restore::{Detail, in_use, show_plan, show_report};
 use super::undo;
-use super::unrevert::pending;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Output, printable, shell_word};
 
 /// Maximum size of the patches, larger than any list of changed files: 256 MiB.
@@ -83,36 +80,35 @@ fn to_message(
     message: &str,
     out: &mut Output,
 ) -> Result<Done, Failure> {
-    let workspace = &place.workspace;
     let session = match &args.session {
         Some(session) => session.clone(),
-        None => ctrlz_api::session_of(workspace, message)?,
+        None => ctrlz_api::session_of(place.workspace(), message)?,
     };
-    let boundary = Boundary { message: message.to_owned(), part: args.part.clone() };
-    let options = UndoOptions {
+    let params = RevertToParams {
+        message: message.to_owned(),
+        part: args.part.clone(),
+        session: Some(session.clone()),
         force: args.force,
         ignored: args.ignored,
         interrupt: args.interrupt,
-        allow_mass_removal: args.yes,
         by_person: true,
-        ..UndoOptions::default()
+        allow_mass_removal: args.yes,
+        ..RevertToParams::default()
     };
     if args.dry_run {
-        place.workspace.check_finished()?;
-        let report =
-            watched(|progress| workspace.plan_revert_to(&session, &boundary, &options, progress))?;
+        let report = place.plan(methods::plan_revert_to, &params)?;
         let done = undo::show_plan(place, "would revert", &report, out)?;
         undo::refuse_mass_removal(report.mass_removal, args.yes, out)?;
         return Ok(done);
     }
-    let report = watched(|progress| workspace.revert_to(&session, &boundary, &options, progress))?;
+    let report = place.call(methods::revert_to, &params)?;
     undo::show(place, "revert", &report, out)?;
     if !out.is_json() {
         for line in ways_on(&session) {
             out.line(&line)?;
         }
     }
-    Ok(Done::of(report.is_complete()))
+    Ok(Done::of(report.complete))
 }
 
 /// Returns the commands that can follow a revert.
@@ -125,11 +121,10 @@ pub(super) fn ways_on(session: &str) -> Vec<String> {
 }
 
 fn commit(place: &Place, session: Option<&str>, out: &mut Output) -> Result<Done, Failure> {
-    let session = pending(place, session)?.session;
-    let nothing = || Error::Session(SessionError::NothingReverted { session: session.clone() });
-    let state = place.workspace.commit_revert(&session)?.ok_or_else(nothing)?;
+    let params = CommitParams { session: session.map(str::to_owned) };
+    let state = place.read(methods::commit_revert, &params)?;
     if out.is_json() {
-        out.json(&ctrlz_api::RevertState::from(&state))?;
+        out.json(&state)?;
         return Ok(Done::Complete);
     }
     let session = printable(&state.session);
@@ -152,12 +147,6 @@ fn many(messages: &[String]) -> String {
     }
 }
 
-#[derive(Deserialize)]
-struct PatchJson {
-    hash: String,
-    files: Vec<PathText>,
-}
-
 fn files(
     place: &Place,
     args: &RevertArgs,
@@ -165,22 +154,21 @@ fn files(
     out: &mut Output,
 ) -> Result<Done, Failure> {
     // All input is read and checked before any file is changed.
-    let patches = parse(&read(patches)?)?
-        .into_iter()
-        .map(|patch| to_revert(place, patch))
-        .collect::<Result<Vec<PatchToRevert>, Failure>>()?;
-    let in_use = on_use(args.force);
+    let params = RevertParams {
+        patches: parse(&read(patches)?)?,
+        by_person: true,
+        in_use: in_use(args.force),
+        allow_mass_removal: args.yes,
+        plan: None,
+    };
     if args.dry_run {
-        place.workspace.check_finished()?;
-        let plan = watched(|progress| place.workspace.plan_revert(&patches, in_use, progress))?;
+        place.workspace().check_finished()?;
+        let plan = place.call_at_root(methods::plan_revert, &params)?;
         let done = show_plan(&plan, Detail::Named, out)?;
         undo::refuse_mass_removal(plan.mass_removal, args.yes, out)?;
         return Ok(done);
     }
-    let allow_mass_removal = args.yes;
-    let options =
-        RestoreOptions { allow_mass_removal, in_use, by_person: true, ..RestoreOptions::default() };
-    let report = watched(|progress| place.workspace.revert(&patches, &options, progress))?;
+    let report = place.call_at_root(methods::revert, &params)?;
     show_report(&report, Detail::Named, out)
 }
 
@@ -200,7 +188,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn parse(bytes: &[u8]) -> Result<Vec<PatchJson>, Failure> {
+fn parse(bytes: &[u8]) -> Result<Vec<PatchParam>, Failure> {
     let is_array = bytes.trim_ascii_start().starts_with(b"[");
     let parsed = if is_array {
         serde_json::from_slice(bytes)
@@ -208,10 +196,4 @@ fn parse(bytes: &[u8]) -> Result<Vec<PatchJson>, Failure> {
         serde_json::from_slice(bytes).map(|patch| vec![patch])
     };
     parsed.map_err(|error| Failure::Patches { why: error.to_string() })
-}
-
-fn to_revert(place: &Place, patch: PatchJson) -> Result<PatchToRevert, Failure> {
-    let hash = patch.hash.parse().map_err(Failure::from)?;
-    let files = patch.files.into_iter().map(|file| place.file_of_root(&file.into_bytes()));
-    Ok(PatchToRevert { hash, files: files.collect::<Result<_, _>>()? })
 }

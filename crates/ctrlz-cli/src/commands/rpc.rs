@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ctrlz::Workspace;
-use ctrlz_agents::kept::Kept;
 use ctrlz_agents::rpc::{Server, Stopper};
 use ctrlz_api::{Host, Opened, Place, WireError, schema_text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -40,10 +39,7 @@ impl Host for Configured {
     fn open(&self, place: &Place) -> Result<Opened, WireError> {
         let settings = config::decide_for(place, &self.args, &self.environment)
             .map_err(|failure| WireError::from(&failure))?;
-        let workspace = Workspace::open(&settings.root, settings.options)?;
-        let (keep_checkpoints, retention) = (settings.keep_checkpoints, settings.retention);
-        let kept = Kept::of(&settings.agents_dir, workspace.root(), self.environment.home());
-        Ok(Opened { workspace, keep_checkpoints, retention, agents: Some(Box::new(kept)) })
+        Ok(settings.open()?)
     }
 
     fn rest(&self, workspace: &Workspace) {

@@ -131,7 +131,7 @@ pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Res
     let Some((place, step)) = begun else {
         return Ok(Ran { status: ended?, step: None });
     };
-    let recorded = watched(|progress| place.workspace.end_step(&step.step, progress));
+    let recorded = watched(|progress| place.workspace().end_step(&step.step, progress));
     let status = ended?;
     match recorded {
         Ok(ended) => {
@@ -160,7 +160,7 @@ fn note_gap(place: &Place, info: StepInfo, failure: &Failure) {
     let Some(full) = error.full() else { return };
     let StepInfo { session, message, who, .. } = info;
     // Best effort: the user was told already.
-    place.workspace.note_gap(full, UnrecordedTurn { who, session, message }).ok();
+    place.workspace().note_gap(full, UnrecordedTurn { who, session, message }).ok();
 }
 
 fn info_of(args: &StepArgs) -> StepInfo {
@@ -180,11 +180,11 @@ fn begin(place: &Place, args: &StepArgs, info: StepInfo) -> Result<StepBegun, Fa
     let mut paths = place.paths(&args.paths)?;
     let words: Vec<String> =
         args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let home = place.workspace.options().home.as_deref();
+    let home = place.workspace().options().home.as_deref();
     let Reach { inside, outside, .. } = reach_of_words(&words, place.dir(), place.root(), home);
     paths.extend(inside);
     let owner = Some(std::process::id());
-    let max_named_bytes = place.workspace.options().max_named_bytes.max(MAX_NAMED_BYTES);
+    let max_named_bytes = place.workspace().options().max_named_bytes.max(MAX_NAMED_BYTES);
     let start = StepStart {
         info,
         paths,
@@ -193,7 +193,7 @@ fn begin(place: &Place, args: &StepArgs, info: StepInfo) -> Result<StepBegun, Fa
         max_named_bytes: Some(max_named_bytes),
         ..StepStart::default()
     };
-    let begun = watched(|progress| place.workspace.begin_step(start, progress))?;
+    let begun = watched(|progress| place.workspace().begin_step(start, progress))?;
     warn_of(&begun.skipped);
     for path in &begun.not_kept {
         render::note(&format!("ctrlz: {path} is too large to capture, so it cannot be undone"));

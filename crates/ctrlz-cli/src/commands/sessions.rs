@@ -1,7 +1,7 @@
 //! `ctrlz sessions`: lists the sessions of the work tree.
 
-use ctrlz::SessionInfo;
-use ctrlz_api::{Released, Sessions};
+use ctrlz_api::methods::{self, NoParams, ReleaseParams};
+use ctrlz_api::{SessionInfo, Sessions};
 
 use super::Done;
 use crate::failure::Failure;
@@ -32,14 +32,11 @@ enum Action {
 
 pub(crate) fn run(place: &Place, args: &SessionsArgs, out: &mut Output) -> Result<Done, Failure> {
     if let Some(Action::Delete { id, remove_store }) = &args.action {
-        place.workspace.release_session(id)?;
-        let store_removed = *remove_store;
-        if store_removed {
-            place.workspace.remove_store()?;
-        }
+        let params = ReleaseParams { session: id.clone(), remove_store: *remove_store };
+        let released = place.read(methods::release_session, &params)?;
         match out.is_json() {
-            true => out.json(&Released { session: id.clone(), store_removed })?,
-            false if store_removed => out.line("released, and the store is removed")?,
+            true => out.json(&released)?,
+            false if *remove_store => out.line("released, and the store is removed")?,
             false => out.line(&format!(
                 "released; it can be undone until `{} gc` drops it",
                 render::program()
@@ -47,25 +44,21 @@ pub(crate) fn run(place: &Place, args: &SessionsArgs, out: &mut Output) -> Resul
         }
         return Ok(Done::Complete);
     }
+    let found = place.read(methods::sessions, &NoParams {})?;
     if out.is_json() {
-        out.json(&Sessions::of(&place.workspace)?)?;
+        out.json(&found)?;
         return Ok(Done::Complete);
     }
-    let mut elsewhere = Vec::new();
-    for log in place.workspace.logs_from_elsewhere()?.into_iter().rev() {
-        let sessions = place.workspace.sessions_of(&log.name)?;
-        elsewhere.push((log, sessions));
-    }
-    let sessions = place.workspace.sessions()?;
+    let Sessions { sessions, elsewhere } = &found;
     if sessions.is_empty() && elsewhere.is_empty() {
         render::note("no session has changed anything here yet");
     }
-    for session in sessions.iter().rev() {
+    for session in sessions {
         out.line(&line(session))?;
     }
-    for (log, sessions) in &elsewhere {
-        out.line(&printable(&format!("log {} from {}:", log.name, log.from)))?;
-        for session in sessions.iter().rev() {
+    for log in elsewhere {
+        out.line(&printable(&format!("log {} from {}:", log.log, log.from)))?;
+        for session in &log.sessions {
             out.line(&format!("  {}", line(session)))?;
         }
     }

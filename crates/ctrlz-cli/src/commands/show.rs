@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use ctrlz::{Deeds, ObjectId, Point, StepInfo, StepRecord, TimelineEntry, escape};
-use ctrlz_api::{FileContent, LogEntry, Record, ShownStep, Skipped, SnapshotInfo};
+use ctrlz::{Deeds, ObjectId, Point, StepRecord};
+use ctrlz_api::methods::{self, OperationParams, StepParams};
+use ctrlz_api::{FileContent, LogEntry, Record, Skipped, SnapshotInfo, StepInfo};
 
 use super::Done;
 use super::log::title;
@@ -15,7 +17,7 @@ use crate::place::Place;
 use crate::render::{self, Output, printable, shell_word};
 
 /// Maximum number of files to list. The total is shown in any case.
-const MAX_FILES: usize = 1000;
+const MAX_FILES: u64 = 1000;
 
 /// Print a file of a snapshot, or describe a snapshot, an operation or a step
 ///
@@ -40,7 +42,7 @@ pub(crate) fn run(place: &Place, args: &ShowArgs, out: &mut Output) -> Result<Do
         Err(failure) => {
             // Agents choose the ids of their steps, so any text may be one.
             let step = args.what.to_string_lossy();
-            let records = place.workspace.step(&step).map_err(|_| failure)?;
+            let records = place.workspace().step(&step).map_err(|_| failure)?;
             show_step(place, &step, &records, out)?;
         }
     }
@@ -51,7 +53,7 @@ pub(crate) fn run(place: &Place, args: &ShowArgs, out: &mut Output) -> Result<Do
 enum Shown<'a> {
     File(ObjectId, &'a [u8]),
     Snapshot(ObjectId),
-    Operation(Box<TimelineEntry>),
+    Operation(Box<LogEntry>),
 }
 
 fn shown<'a>(place: &Place, what: &'a OsStr) -> Result<Shown<'a>, Failure> {
@@ -63,14 +65,15 @@ fn shown<'a>(place: &Place, what: &'a OsStr) -> Result<Shown<'a>, Failure> {
     Ok(match place.point(what)? {
         Point::Snapshot(hash) => Shown::Snapshot(hash),
         Point::Operation(id) | Point::OperationOf { id, .. } => {
-            Shown::Operation(Box::new(place.workspace.find_operation(&id, MAX_FILES)?))
+            let params = OperationParams { operation: id, files: Some(MAX_FILES) };
+            Shown::Operation(Box::new(place.read(methods::operation, &params)?))
         }
     })
 }
 
-fn show_operation(place: &Place, entry: &TimelineEntry, out: &mut Output) -> Result<(), Failure> {
+fn show_operation(place: &Place, entry: &LogEntry, out: &mut Output) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&LogEntry::from(entry));
+        return out.json(entry);
     }
     let known: HashMap<&str, &StepInfo> =
         entry.steps.iter().map(|step| (step.info.step.as_str(), &step.info)).collect();
@@ -84,12 +87,13 @@ fn show_operation(place: &Place, entry: &TimelineEntry, out: &mut Output) -> Res
         out.line(&printable(&format!("step      {}{mark}", step.info.step)))?;
     }
     out.line(&format!("recorded  {}", render::age(entry.at_millis)))?;
-    out.line(&format!("snapshot  {}", entry.snapshot))?;
+    out.line(&format!("snapshot  {}", entry.after))?;
     out.line(&format!("back      {} restore --exact {}", render::program(), entry.operation))?;
-    match entry.before {
-        Some(before) if before != entry.snapshot => {
+    match &entry.before {
+        Some(before) if *before != entry.after => {
+            let (before, after) = (before.id()?, entry.after.id()?);
             out.line("")?;
-            out.contents(|out| place.workspace.diff(&before, &entry.snapshot, &[], out))
+            out.contents(|out| place.workspace().diff(&before, &after, &[], out))
         }
         _ => Ok(()),
     }
@@ -103,7 +107,8 @@ fn show_step(
 ) -> Result<(), Failure> {
     let Some(StepRecord { info, undone, .. }) = records.first() else { return Ok(()) };
     if out.is_json() {
-        return out.json(&ShownStep::of(&place.workspace, step)?);
+        let step = step.to_owned();
+        return out.json(&place.read(methods::step, &StepParams { step })?);
     }
     for (name, value) in [
         ("step", Some(&info.step)),
@@ -133,7 +138,7 @@ fn show_step(
     out.line(&format!("undo      {program} undo --step {}", shell_word(step.as_bytes())))?;
     out.line("")?;
     let deeds = Deeds::Step(step.to_owned());
-    out.contents(|out| place.workspace.deeds_diff(&deeds, out))
+    out.contents(|out| place.workspace().deeds_diff(&deeds, out))
 }
 
 /// Prints the changes of a step in one operation, even if they are undone.
@@ -143,12 +148,12 @@ fn show_record(place: &Place, record: &StepRecord, out: &mut Output) -> Result<(
         return Ok(());
     }
     let paths = paths.unwrap_or_default();
-    out.contents(|out| place.workspace.diff(&record.before, &record.after, paths, out))
+    out.contents(|out| place.workspace().diff(&record.before, &record.after, paths, out))
 }
 
 fn show_file(place: &Place, hash: &ObjectId, path: &[u8], out: &mut Output) -> Result<(), Failure> {
-    let path = place.file(path)?;
-    let bytes = place.workspace.file_at(hash, &path)?;
+    let path = place.file(Path::new(OsStr::from_bytes(path)))?;
+    let bytes = place.workspace().file_at(hash, &path)?;
     if out.is_json() {
         let content = FileContent::part((*hash).into(), path.into(), &bytes, 0, u64::MAX);
         return out.json(&ctrlz_api::Shown::File(content));
@@ -157,7 +162,7 @@ fn show_file(place: &Place, hash: &ObjectId, path: &[u8], out: &mut Output) -> R
 }
 
 fn show_snapshot(place: &Place, hash: &ObjectId, out: &mut Output) -> Result<(), Failure> {
-    let info = SnapshotInfo::of(&place.workspace, *hash)?;
+    let info = SnapshotInfo::of(place.workspace(), *hash)?;
     if out.is_json() {
         return out.json(&ctrlz_api::Shown::Snapshot(info));
     }
@@ -168,7 +173,7 @@ fn show_snapshot(place: &Place, hash: &ObjectId, out: &mut Output) -> Result<(),
         out.line(&format!("recorded {} ({operation})", render::age(*at_millis)))?;
     }
     for Skipped { path, text, .. } in info.skipped.iter().flatten() {
-        out.line(&format!("skipped  {}: {}", escape(path.as_bytes()), printable(text)))?;
+        out.line(&format!("skipped  {path}: {}", printable(text)))?;
     }
     Ok(())
 }

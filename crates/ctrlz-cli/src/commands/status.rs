@@ -4,7 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ctrlz::{HeldLock, Status, escape};
-use ctrlz_api::{Agents, Check};
+use ctrlz_api::Check;
+use ctrlz_api::methods::{self, NoParams};
 
 use super::install::{self, Asked};
 use super::{Done, hook, watch};
@@ -27,25 +28,24 @@ pub(crate) fn run(
 ) -> Result<Done, Failure> {
     let StatusArgs {} = args;
     if out.is_json() {
-        let failures = hook::kept(place).failures();
-        out.json(&ctrlz_api::Status { failures, ..ctrlz_api::Status::of(&place.workspace)? })?;
+        out.json(&place.read(methods::status, &NoParams {})?)?;
         return Ok(Done::Complete);
     }
-    let status = place.workspace.status()?;
+    let status = place.workspace().status()?;
     for line in lines(&status) {
         out.line(&line)?;
     }
-    out.line(&format!("watcher    {}", watch::described(&place.workspace.watcher()?)))?;
+    out.line(&format!("watcher    {}", watch::described(&place.workspace().watcher()?)))?;
     for Check { name, detail, .. } in install::checks(place, environment, Asked::Files) {
         out.line(&format!("client     {name}: {detail}"))?;
     }
-    if place.workspace.has_unusable_repository() {
+    if place.workspace().has_unusable_repository() {
         out.line("git        .git cannot be used as a repository; snapshots are taken without it")?;
     }
     for line in hook::failures(place) {
         out.line(&format!("agents     {line}"))?;
     }
-    if let Some(why) = place.workspace.care_due()? {
+    if let Some(why) = place.workspace().care_due()? {
         out.line(&format!("gc         due, {why}; it runs after the next track"))?;
     }
     if let Some(next) = ctrlz_api::next_step(&status) {

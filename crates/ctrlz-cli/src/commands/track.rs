@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use ctrlz::TrackOptions;
-use ctrlz_api::Snapshot;
+use ctrlz_api::methods::{self, TrackParams};
 
 use super::{Done, absorb, gc, watch};
 use crate::failure::Failure;
-use crate::place::Place;
-use crate::progress::watched;
+use crate::place::{Place, as_given};
 use crate::render::{self, Output};
 
 /// Record the work tree and print the snapshot's hash
@@ -30,9 +28,8 @@ pub(crate) struct TrackArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<Done, Failure> {
-    let options = TrackOptions { paths: place.paths(&args.paths)?, rehash: args.rehash };
-    let snapshot = watched(|progress| place.workspace.track(&options, progress))?;
-    let complete = snapshot.is_complete();
+    let params = TrackParams { paths: as_given(&args.paths), rehash: args.rehash };
+    let snapshot = place.call(methods::track, &params)?;
     render::skipped(&snapshot.skipped);
     if let Some(mark) = snapshot.quota_mark {
         render::note(&format!("{mark} % of the quota are used; `ctrlz du` shows by what"));
@@ -41,7 +38,7 @@ pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<D
         render::note(&render::wrong_index(path));
     }
     if out.is_json() {
-        out.json(&Snapshot::from(&snapshot))?;
+        out.json(&snapshot)?;
     } else {
         out.line(&snapshot.hash.to_string())?;
     }
@@ -54,5 +51,5 @@ pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<D
         watch::begin(place);
     }
     gc::begin_if_due(place);
-    Ok(Done::of(complete))
+    Ok(Done::of(snapshot.complete))
 }

@@ -3,19 +3,15 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use ctrlz::{
-    Action, ConflictReason, OnUse, OutsideAction, OutsideChange, OutsideKept, StepRecord,
-    UndoOptions, UndoReport, UndoScope,
-};
+use ctrlz_api::methods::{self, FromMessage, OperationParams, Scope, StepsParams, UndoParams};
+use ctrlz_api::{Action, OutsideChange, StepRecord, UndoReport, Unrecorded};
 
 use super::restore::{action_line, not_checked_line, recovered_line};
 use super::{Done, gc};
 use crate::failure::Failure;
-use crate::place::{Place, hash};
-use crate::progress::watched;
+use crate::place::{Place, as_given, hash};
 use crate::render::{self, Output, printable};
 
 /// Undo the last turn, and keep your later changes
@@ -82,34 +78,27 @@ const MAX_LOST: usize = 20;
 const MAX_LISTED: usize = 10_000;
 
 pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Done, Failure> {
-    let scope = scope(args);
-    let options = UndoOptions {
+    let mut params = UndoParams {
+        scope: scope(args),
         session: args.session.clone(),
-        paths: place.paths(&args.paths)?,
+        paths: as_given(&args.paths),
         force: args.force,
         ignored: args.ignored,
-        unclear: false,
-        in_use: OnUse::Leave,
-        restores: true,
-        by_person: true,
         outside: args.outside,
         interrupt: args.interrupt,
+        restores: true,
         allow_mass_removal: args.yes,
-        expected_plan: args.plan.as_deref().map(hash).transpose()?,
+        plan: args.plan.as_deref().map(hash),
+        ..UndoParams::default()
     };
     if args.dry_run {
-        place.workspace.check_finished()?;
-        let report = watched(|progress| place.workspace.plan_undo(&scope, &options, progress))?;
-        if options.expected_plan.is_some_and(|expected| expected != report.plan) {
-            return Err(ctrlz::Error::Restore(ctrlz::RestoreError::StalePlan).into());
-        }
-        show_plan(place, "would undo", &report, out)?;
+        let report = place.plan(methods::plan_undo, &params)?;
+        let done = show_plan(place, "would undo", &report, out)?;
         refuse_mass_removal(report.mass_removal, args.yes, out)?;
-        return Ok(Done::of(report.is_complete()));
+        return Ok(done);
     }
-    let unclear = !out.is_json() && asks_for_unclear(place, &scope, &options)?;
-    let options = UndoOptions { unclear, ..options };
-    let report = watched(|progress| place.workspace.undo(&scope, &options, progress))?;
+    params.unclear = !out.is_json() && asks_for_unclear(place, &params)?;
+    let report = place.call(methods::undo, &params)?;
     show(place, "undo", &report, out)?;
     if !out.is_json() {
         out.line(&match report.after {
@@ -122,34 +111,29 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
     }
     out.finish()?;
     gc::begin_if_due(place);
-    Ok(Done::of(report.is_complete()))
+    Ok(Done::of(report.complete))
 }
 
 /// Returns whether `--force` would change a path that a report lists as unchanged.
 pub(super) fn is_forceable(report: &UndoReport) -> bool {
-    use ConflictReason::{Merge, Shared, Unclear};
-    let in_use = |kept: &ctrlz::Kept| matches!(kept.reason, ctrlz::KeptReason::InUse { .. });
-    let is_open = |kept: &ctrlz::Conflict| matches!(kept.reason, Merge | Shared | Unclear);
-    report.conflicts.iter().any(is_open) || report.kept.iter().any(in_use)
+    let is_open = |reason: &str| ["merge", "shared", "unclear"].contains(&reason);
+    report.conflicts.iter().any(|conflict| is_open(&conflict.reason))
+        || report.kept.iter().any(|kept| kept.reason == "in_use")
 }
 
 /// Asks whether to undo changes made while an interrupted command may have been running.
-fn asks_for_unclear(
-    place: &Place,
-    scope: &UndoScope,
-    options: &UndoOptions,
-) -> Result<bool, Failure> {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() || options.force {
+fn asks_for_unclear(place: &Place, params: &UndoParams) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() || params.force {
         return Ok(false);
     }
-    let plan = watched(|progress| place.workspace.plan_undo(scope, options, progress))?;
+    let plan = place.call(methods::plan_undo, params)?;
     let unclear: Vec<_> =
-        plan.conflicts.iter().filter(|kept| kept.reason == ConflictReason::Unclear).collect();
+        plan.conflicts.iter().filter(|conflict| conflict.reason == "unclear").collect();
     if unclear.is_empty() {
         return Ok(false);
     }
     render::note("changed while the interrupted command may have been running:");
-    unclear.iter().for_each(|kept| render::note(&format!("  {}", kept.path)));
+    unclear.iter().for_each(|conflict| render::note(&format!("  {}", conflict.path)));
     Ok(render::asks("take these back too? [y/N] "))
 }
 
@@ -169,16 +153,16 @@ pub(crate) fn refuse_mass_removal(
     }
 }
 
-fn scope(args: &UndoArgs) -> UndoScope {
+fn scope(args: &UndoArgs) -> Scope {
     match args {
-        UndoArgs { step: Some(step), .. } => UndoScope::Step { step: step.clone() },
-        UndoArgs { message: Some(message), .. } => UndoScope::Message { message: message.clone() },
+        UndoArgs { step: Some(step), .. } => Scope::Step(step.clone()),
+        UndoArgs { message: Some(message), .. } => Scope::Message(message.clone()),
         UndoArgs { to: Some(message), .. } => {
-            UndoScope::From { message: message.clone(), part: args.part.clone() }
+            Scope::From(FromMessage { message: message.clone(), part: args.part.clone() })
         }
-        UndoArgs { last_step: true, .. } => UndoScope::LastStep,
-        UndoArgs { all: true, .. } => UndoScope::Session,
-        UndoArgs { .. } => UndoScope::LastTurn,
+        UndoArgs { last_step: true, .. } => Scope::LastStep,
+        UndoArgs { all: true, .. } => Scope::Session,
+        UndoArgs { .. } => Scope::LastTurn,
     }
 }
 
@@ -194,7 +178,7 @@ pub(super) fn show_plan(
         out.line(&format!("plan {}", report.plan))?;
         out.line(&format!("apply it: {} apply {}", render::program(), report.plan))?;
     }
-    Ok(Done::of(report.is_complete()))
+    Ok(Done::of(report.complete))
 }
 
 /// Prints the steps of a report and its effect on every file.
@@ -205,21 +189,22 @@ pub(super) fn show(
     out: &mut Output,
 ) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&ctrlz_api::UndoReport::from(report));
+        return out.json(report);
     }
     if let Some(line) = recovered_line(report.recovered.as_ref()) {
         out.line(&line)?;
     }
     if let Some(operation) = &report.takes_back {
-        let restore = place.workspace.find_operation(operation, 0)?;
-        let (kind, age) = (render::kind(restore.kind), render::age(restore.at_millis));
+        let params = OperationParams { operation: operation.clone(), files: Some(0) };
+        let restore = place.read(methods::operation, &params)?;
+        let (kind, age) = (restore.kind, render::age(restore.at_millis));
         out.line(&format!("{verb} the {kind} of {age} (operation {operation})"))?;
     }
-    for line in step_lines(&place.workspace.steps()?, report) {
+    for line in step_lines(&steps(place)?, report) {
         out.line(&format!("{verb} {line}"))?;
     }
     let mut actions: Vec<&Action> = report.done.iter().collect();
-    actions.sort_by_key(|action| action.path());
+    actions.sort_by_key(|action| &action.path);
     for action in actions {
         out.line(&action_line(action))?;
     }
@@ -246,6 +231,12 @@ pub(super) fn show(
     Ok(())
 }
 
+/// Returns all steps of the work tree, oldest first.
+pub(super) fn steps(place: &Place) -> Result<Vec<StepRecord>, Failure> {
+    let params = StepsParams { limit: Some(u64::MAX), ..StepsParams::default() };
+    Ok(place.read(methods::steps, &params)?.steps)
+}
+
 /// Prints the changes of paths outside of the project.
 fn show_outside(verb: &str, report: &UndoReport, out: &mut Output) -> Result<(), Failure> {
     let changes = &report.outside;
@@ -261,7 +252,7 @@ fn show_outside(verb: &str, report: &UndoReport, out: &mut Output) -> Result<(),
     for change in changes {
         out.line(&outside_line(change))?;
     }
-    if changes.iter().any(|change| change.kept == Some(OutsideKept::Repository)) {
+    if changes.iter().any(|change| change.kept.as_deref() == Some("repository")) {
         let program = render::program();
         out.line(&format!("the captured repository: {program} recover --git --into DIR"))?;
     }
@@ -269,22 +260,17 @@ fn show_outside(verb: &str, report: &UndoReport, out: &mut Output) -> Result<(),
 }
 
 fn outside_line(change: &OutsideChange) -> String {
-    let shown = |path: &Path| ctrlz::escape(path.as_os_str().as_bytes());
-    let path = shown(&change.path);
-    match (&change.kept, change.action) {
-        (None | Some(OutsideKept::NotAsked), Some(action)) => match action {
-            OutsideAction::Create => format!("+ create     {path}"),
-            OutsideAction::Overwrite => format!("~ overwrite  {path}"),
-            OutsideAction::Remove => format!("- remove     {path}"),
-            OutsideAction::SetMode { mode } => format!("m mode       {path} ({mode:04o})"),
-            OutsideAction::CreateDirectory => format!("+ create     {path}/"),
-        },
-        (kept, _) => {
-            let why = kept.as_ref().map(OutsideKept::describe).unwrap_or_default();
-            let whole = if change.root == change.path {
+    let OutsideChange { root, path, action, mode, kept, why } = change;
+    match (kept.as_deref(), *action) {
+        (None | Some("not_asked"), Some(action)) => {
+            action_line(&Action { action, path: path.clone(), mode: *mode })
+        }
+        _ => {
+            let why = why.as_deref().unwrap_or_default();
+            let whole = if root == path {
                 String::new()
             } else {
-                format!("; nothing in {} is put back", shown(&change.root))
+                format!("; nothing in {root} is put back")
             };
             format!("! kept       {path}: {}", printable(&format!("{why}{whole}")))
         }
@@ -311,35 +297,35 @@ pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
     let conflicts =
         conflicts.map(|kept| format!("! kept       {}: {}", kept.path, printable(&kept.why)));
     let kept = report.kept.iter().map(|kept| {
-        let sign = if kept.reason.is_failure() { '!' } else { '=' };
-        format!("{sign} kept       {}: {}", kept.path, printable(&kept.reason.describe()))
+        let sign = if kept.failure { '!' } else { '=' };
+        format!("{sign} kept       {}: {}", kept.path, printable(&kept.text))
     });
     let lost = report.uncaptured.iter().take(MAX_LOST).map(|lost| {
-        let (path, what) = (ctrlz::escape(&lost.path), printable(&lost.describe()));
-        if lost.is_loss() {
+        let (path, what) = (&lost.path, printable(&lost.text));
+        if lost.loss {
             format!("! lost       {path}: it {what}")
         } else {
             format!("= kept       {path}: {what}")
         }
     });
-    let more = report.uncaptured.iter().skip(MAX_LOST).filter(|lost| lost.is_loss()).count();
+    let more = report.uncaptured.iter().skip(MAX_LOST).filter(|lost| lost.loss).count();
     let more = (more > 0).then(|| {
         let (paths, program) = (render::paths(more), render::program());
         format!("! lost       {paths} more; `{program} log --lost -n {MAX_LISTED}` lists them")
     });
     let left = report.left.iter().map(|name| format!("! left       {name}"));
-    let expired = report.expired.iter().map(|expired| match &expired.step {
+    let expired = report.expired.iter().map(|expired| match &expired.info {
         Some(step) => format!("! expired    {} (step {})", render::step(step), step.step),
         None => format!("! expired    older steps of session {}", expired.session),
     });
     let expired = expired.map(|line| printable(&line));
     let gaps = report.unrecorded.iter().map(|newer| {
-        let ctrlz::Unrecorded { before, gap, .. } = newer;
-        let who = gap.agents().join(", ");
+        let Unrecorded { before, gap, .. } = newer;
+        let who = render::agents(gap);
         let who = if who.is_empty() { "an agent".into() } else { who };
         printable(&format!(
             "! stays      newer work of {who}, {}; `{} restore --exact {before}` takes it back",
-            gap.describe(),
+            render::gap(gap),
             render::program()
         ))
     });

@@ -1,12 +1,12 @@
 //! `ctrlz unrevert`: reverses the revert of a session.
 
-use ctrlz::{Boundary, RevertState, UndoOptions};
+use ctrlz_api::methods::{self, RevertStateParams, UnrevertParams};
+use ctrlz_api::{Boundary, RevertState};
 
 use super::Done;
 use super::undo::{refuse_mass_removal, show, show_plan};
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Output, shell_word};
 
 /// Reverse a revert that is not final yet
@@ -38,45 +38,34 @@ pub(crate) struct UnrevertArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &UnrevertArgs, out: &mut Output) -> Result<Done, Failure> {
-    let RevertState { session, boundary, .. } = pending(place, args.session.as_deref())?;
-    let options = UndoOptions {
+    let session = args.session.clone();
+    let before = place.read(methods::revert_state, &RevertStateParams { session })?.reverted;
+    let params = UnrevertParams {
+        // The session that the last line names.
+        session: before.as_ref().map(|state| state.session.clone()).or(args.session.clone()),
         force: args.force,
         ignored: args.ignored,
         interrupt: args.interrupt,
         allow_mass_removal: args.yes,
-        ..UndoOptions::default()
+        ..UnrevertParams::default()
     };
-    let workspace = &place.workspace;
     if args.dry_run {
-        place.workspace.check_finished()?;
-        let report = watched(|progress| workspace.plan_unrevert(&session, &options, progress))?;
+        let report = place.plan(methods::plan_unrevert, &params)?;
         let done = show_plan(place, "would bring back", &report, out)?;
         refuse_mass_removal(report.mass_removal, args.yes, out)?;
         return Ok(done);
     }
-    let report = watched(|progress| workspace.unrevert(&session, &options, progress))?;
+    let report = place.call(methods::unrevert, &params)?;
     show(place, "brought back", &report, out)?;
-    if !out.is_json() {
+    if let Some(RevertState { session, boundary, .. }) = before.filter(|_| !out.is_json()) {
         let program = render::program();
         out.line(&format!("revert again: {program} revert {}", named(&session, &boundary)))?;
     }
-    Ok(Done::of(report.is_complete()))
-}
-
-/// Returns the pending revert of `session`, or the newest pending revert if `session` is `None`.
-pub(super) fn pending(place: &Place, session: Option<&str>) -> Result<RevertState, Failure> {
-    let found = ctrlz_api::pending_revert(&place.workspace, session)?;
-    found.ok_or_else(|| match session {
-        Some(session) => ctrlz::Error::Session(ctrlz::SessionError::NothingReverted {
-            session: session.to_owned(),
-        })
-        .into(),
-        None => Failure::NothingReverted,
-    })
+    Ok(Done::of(report.complete))
 }
 
 /// Returns the options that select a boundary.
-pub(super) fn named(session: &str, boundary: &Boundary) -> String {
+fn named(session: &str, boundary: &Boundary) -> String {
     let Boundary { message, part } = boundary;
     let word = |text: &str| shell_word(text.as_bytes());
     let part = part.as_ref().map(|part| format!(" --part {}", word(part))).unwrap_or_default();

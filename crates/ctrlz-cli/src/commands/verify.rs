@@ -1,11 +1,12 @@
 //! `ctrlz verify`: checks the whole store, and repairs it.
 
-use ctrlz::{Problem, RepairReport, Verification, escape};
+use ctrlz::escape;
+use ctrlz_api::methods::{self, NoParams};
+use ctrlz_api::{Problem, RepairReport, Verification};
 
 use super::Done;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::progress::watched;
 use crate::render::{self, Output};
 
 /// Check every object, ref and cache of the store
@@ -22,19 +23,19 @@ pub(crate) struct VerifyArgs {
 
 pub(crate) fn run(place: &Place, args: &VerifyArgs, out: &mut Output) -> Result<Done, Failure> {
     let left = if args.repair {
-        let report = watched(|progress| place.workspace.repair(progress))?;
+        let report = place.call(methods::repair, &NoParams {})?;
         show_repair(&report, out)?;
         report.after
     } else {
-        let found = watched(|progress| place.workspace.verify(progress))?;
+        let found = place.call(methods::verify, &NoParams {})?;
         if out.is_json() {
-            out.json(&ctrlz_api::Verification::from(&found))?;
+            out.json(&found)?;
         } else {
             show(&found, out)?;
         }
         found
     };
-    if left.problems.is_empty() {
+    if left.ok {
         return Ok(Done::Complete);
     }
     if !args.repair {
@@ -46,7 +47,7 @@ pub(crate) fn run(place: &Place, args: &VerifyArgs, out: &mut Output) -> Result<
 
 fn show_repair(report: &RepairReport, out: &mut Output) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&ctrlz_api::RepairReport::from(report));
+        return out.json(report);
     }
     let RepairReport { before, after, healed, refs, quarantined } = report;
     if before.problems.is_empty() {
@@ -57,7 +58,7 @@ fn show_repair(report: &RepairReport, out: &mut Output) -> Result<(), Failure> {
         out.line(&format!("found again  {}", escape(name.as_bytes())))?;
     }
     for path in quarantined {
-        out.line(&format!("put aside    {}", super::status::shown(path)))?;
+        out.line(&format!("put aside    {path}"))?;
     }
     show(after, out)
 }

@@ -10,7 +10,6 @@ mod timeline;
 use std::io;
 use std::time::Duration;
 
-use ctrlz::Workspace;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::symbols::border;
@@ -20,17 +19,18 @@ use ratatui::{DefaultTerminal, Frame};
 
 use super::super::Done;
 use crate::failure::Failure;
+use crate::place::Place;
 use crate::render::{Charset, Palette};
 use state::{Browser, Focus};
 
 /// Shows the timeline until the user quits.
 pub(super) fn run(
-    workspace: &Workspace,
+    place: &Place,
     session: Option<&str>,
     charset: Charset,
     palette: Palette,
 ) -> Result<Done, Failure> {
-    let mut browser = Browser::open(workspace, session, charset)?;
+    let mut browser = Browser::open(place.opened(), session, charset)?;
     let style = Style { charset, palette };
     let mut terminal = ratatui::try_init().map_err(Failure::Output)?;
     let shown = browse(&mut terminal, &mut browser, style);
@@ -133,7 +133,8 @@ fn footer(browser: &Browser<'_>) -> String {
 mod tests {
     use std::path::Path;
 
-    use ctrlz::{Options, Progress, StepInfo, StepStart, TrackOptions};
+    use ctrlz::{Options, Progress, StepInfo, StepStart, TrackOptions, Workspace};
+    use ctrlz_api::Opened;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -143,7 +144,7 @@ mod tests {
     /// A work tree with a baseline and two steps.
     struct Lab {
         _dir: tempfile::TempDir,
-        workspace: Workspace,
+        opened: Opened,
     }
 
     impl Lab {
@@ -152,16 +153,16 @@ mod tests {
             let root = dir.path().join("project");
             std::fs::create_dir(&root).unwrap();
             let workspace = Workspace::open(&root, Options::new(dir.path().join("data"))).unwrap();
-            let lab = Lab { _dir: dir, workspace };
+            let lab = Lab { _dir: dir, opened: workspace.into() };
             lab.write("a.txt", "one\n");
-            lab.workspace.track(&TrackOptions::default(), &Progress::default()).unwrap();
+            lab.opened.workspace.track(&TrackOptions::default(), &Progress::default()).unwrap();
             lab.step("m1", "make \x1b[31mred", || lab.write("a.txt", "one\ntwo\n"));
             lab.step("m2", "cargo fmt", || lab.write("b.txt", "\x1b[2Jnew\n"));
             lab
         }
 
         fn root(&self) -> &Path {
-            self.workspace.root()
+            self.opened.workspace.root()
         }
 
         fn write(&self, name: &str, text: &str) {
@@ -181,13 +182,13 @@ mod tests {
                 ..StepInfo::default()
             };
             let start = StepStart { info, ..StepStart::default() };
-            let begun = self.workspace.begin_step(start, &Progress::default()).unwrap();
+            let begun = self.opened.workspace.begin_step(start, &Progress::default()).unwrap();
             work();
-            self.workspace.end_step(&begun.step, &Progress::default()).unwrap();
+            self.opened.workspace.end_step(&begun.step, &Progress::default()).unwrap();
         }
 
         fn browser(&self) -> Browser<'_> {
-            Browser::open(&self.workspace, None, Charset::Utf8).unwrap()
+            Browser::open(&self.opened, None, Charset::Utf8).unwrap()
         }
     }
 
@@ -313,7 +314,8 @@ mod tests {
         let root = dir.path().join("project");
         std::fs::create_dir(&root).unwrap();
         let workspace = Workspace::open(&root, Options::new(dir.path().join("data"))).unwrap();
-        let mut browser = Browser::open(&workspace, None, Charset::Ascii).unwrap();
+        let opened = workspace.into();
+        let mut browser = Browser::open(&opened, None, Charset::Ascii).unwrap();
         let keys = [KeyCode::Down, KeyCode::Up, KeyCode::End, KeyCode::Char('u'), KeyCode::Tab];
         press(&mut browser, &keys);
         assert!(shown(&mut browser, 80, 24).contains("nothing is recorded"));

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use ctrlz::{
-    Error, ObjectId, OperationKind, Point, Progress, RestoreOptions, TimelineEntry, TimelineQuery,
-    UndoOptions, UndoReport, UndoScope, Workspace,
+use ctrlz::Progress;
+use ctrlz_api::methods::{
+    self, ApplyParams, FromMessage, RedoParams, RestoreParams, Scope, TimelineParams, UndoParams,
 };
-use ctrlz_api::LogPage;
+use ctrlz_api::{Call, Hash, Log, LogEntry, MethodError, Opened, UndoReport};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::super::{rest, sign, title};
@@ -36,8 +36,8 @@ pub(super) struct Proposal {
 }
 
 enum Act {
-    Apply { plan: ObjectId },
-    Restore { operation: String, plan: ObjectId },
+    Apply { plan: Hash },
+    Restore { operation: Hash, plan: Hash },
 }
 
 /// The changes of the selected operation.
@@ -51,10 +51,10 @@ pub(super) struct Preview {
 
 /// State of the browser.
 pub(super) struct Browser<'a> {
-    workspace: &'a Workspace,
+    opened: &'a Opened,
     session: Option<String>,
     charset: Charset,
-    entries: Vec<TimelineEntry>,
+    entries: Vec<LogEntry>,
     rows: Vec<String>,
     /// Cursor for reading older operations.
     more: Option<String>,
@@ -68,12 +68,12 @@ pub(super) struct Browser<'a> {
 
 impl<'a> Browser<'a> {
     pub(super) fn open(
-        workspace: &'a Workspace,
+        opened: &'a Opened,
         session: Option<&str>,
         charset: Charset,
     ) -> Result<Browser<'a>, Failure> {
         let mut browser = Browser {
-            workspace,
+            opened,
             session: session.map(str::to_owned),
             charset,
             entries: Vec::new(),
@@ -103,7 +103,7 @@ impl<'a> Browser<'a> {
         self.selected
     }
 
-    pub(super) fn entries(&self) -> &[TimelineEntry] {
+    pub(super) fn entries(&self) -> &[LogEntry] {
         &self.entries
     }
 
@@ -123,16 +123,30 @@ impl<'a> Browser<'a> {
         self.notice.as_deref()
     }
 
-    pub(super) fn chosen(&self) -> Option<&TimelineEntry> {
+    pub(super) fn chosen(&self) -> Option<&LogEntry> {
         self.entries.get(self.selected)
     }
 
+    /// Calls a method.
+    fn call<P, R>(
+        &self,
+        method: fn(&Call<'_>, &P) -> Result<R, MethodError>,
+        params: &P,
+    ) -> Result<R, Failure> {
+        let root = self.opened.workspace.root();
+        Ok(method(&Call::of_user(self.opened, root, &Progress::default()), params)?)
+    }
+
+    fn page(&self, before: Option<String>, limit: usize) -> Result<Log, Failure> {
+        let (session, limit) = (self.session.clone(), Some(limit as u64));
+        let params = TimelineParams { session, before, limit, ..TimelineParams::default() };
+        self.call(methods::timeline, &params)
+    }
+
     /// Rereads the newest `limit` operations.
-    fn read(&mut self, limit: usize) -> Result<(), Error> {
-        let query =
-            TimelineQuery { session: self.session.clone(), limit, ..TimelineQuery::default() };
-        let LogPage { entries, next } = LogPage::read(self.workspace, &query)?;
-        (self.entries, self.more) = (entries, next);
+    fn read(&mut self, limit: usize) -> Result<(), Failure> {
+        let Log { operations, next } = self.page(None, limit)?;
+        (self.entries, self.more) = (operations, next);
         self.write_rows();
         Ok(())
     }
@@ -140,19 +154,13 @@ impl<'a> Browser<'a> {
     /// Reads the next page, if there is one.
     fn read_on(&mut self) {
         let Some(before) = self.more.take() else { return };
-        let query = TimelineQuery {
-            session: self.session.clone(),
-            before: Some(before),
-            limit: PAGE,
-            ..TimelineQuery::default()
-        };
-        match LogPage::read(self.workspace, &query) {
-            Ok(LogPage { entries, next }) => {
-                self.entries.extend(entries);
+        match self.page(Some(before), PAGE) {
+            Ok(Log { operations, next }) => {
+                self.entries.extend(operations);
                 self.more = next;
                 self.write_rows();
             }
-            Err(error) => self.say(&error),
+            Err(failure) => self.say(&failure),
         }
     }
 
@@ -163,21 +171,21 @@ impl<'a> Browser<'a> {
             .flat_map(|entry| &entry.steps)
             .map(|step| (step.info.step.as_str(), &step.info))
             .collect();
-        let row = |entry: &TimelineEntry| {
+        let row = |entry: &LogEntry| {
             let (sign, age) = (sign(entry, self.charset), render::age(entry.at_millis));
             format!("{sign} {age:<14}  {}  {}", title(entry, &known), rest(entry).trim_end())
         };
         self.rows = self.entries.iter().map(row).collect();
     }
 
-    fn say(&mut self, error: &Error) {
-        self.notice = Some(format!(" {}", render::message(error)));
+    fn say(&mut self, failure: &Failure) {
+        self.notice = Some(format!(" {}", render::message(failure)));
     }
 
     /// Rereads the log if something was recorded in the meantime. The selection stays on its
     /// operation, or at the top.
     pub(super) fn look_up(&mut self) {
-        let newest = self.workspace.log(1).ok().and_then(|mut log| log.pop());
+        let newest = self.opened.workspace.log(1).ok().and_then(|mut log| log.pop());
         let shown = self.entries.first().map(|entry| entry.operation.as_str());
         let is_known = newest.as_ref().is_none_or(|newest| Some(newest.id.as_str()) == shown);
         // The newest operation may belong to another session. Rereading does no harm then.
@@ -263,14 +271,15 @@ impl<'a> Browser<'a> {
     }
 
     /// Returns the changes of an operation as text.
-    fn changes(&self, entry: &TimelineEntry) -> Result<Vec<String>, Error> {
+    fn changes(&self, entry: &LogEntry) -> Result<Vec<String>, Failure> {
         /// Upper bound on the number of lines in the preview.
         const MAX_LINES: usize = 20_000;
-        let Some(before) = entry.before else {
-            let count = self.workspace.files(&entry.snapshot)?.len();
+        let after = entry.after.id()?;
+        let Some(before) = &entry.before else {
+            let count = self.opened.workspace.files(&after)?.len();
             return Ok(vec![format!("the first snapshot: {}", render::files(count))]);
         };
-        let mut diffs = self.workspace.diff_full(&before, &entry.snapshot, &[])?;
+        let mut diffs = self.opened.workspace.diff_full(&before.id()?, &after, &[])?;
         let mut lines: Vec<String> = Vec::new();
         while let Some(text) = diffs.next_unified() {
             let text = text?;
@@ -299,28 +308,25 @@ impl<'a> Browser<'a> {
             self.notice = Some(" there is no step here to undo; R restores this state".into());
             return;
         };
-        let options = UndoOptions { session: Some(info.session.clone()), ..UndoOptions::default() };
         let (scope, question) = match (which, &info.message) {
             (WhichSteps::FromHere, Some(message)) => (
-                UndoScope::From { message: message.clone(), part: None },
+                Scope::From(FromMessage { message: message.clone(), part: None }),
                 format!("Undo {message} and everything after it?"),
             ),
-            _ => (
-                UndoScope::Step { step: info.step.clone() },
-                format!("Undo {}?", render::step(&info)),
-            ),
+            _ => (Scope::Step(info.step.clone()), format!("Undo {}?", render::step(&info))),
         };
-        let planned = self.workspace.plan_undo(&scope, &options, &Progress::default());
+        let params = UndoParams { scope, session: Some(info.session), ..UndoParams::default() };
+        let planned = self.call(methods::plan_undo, &params);
         self.propose(&question, planned);
     }
 
     fn propose_redo(&mut self) {
-        let options = UndoOptions { session: self.session.clone(), ..UndoOptions::default() };
-        let planned = self.workspace.plan_redo(&options, &Progress::default());
+        let params = RedoParams { session: self.session.clone(), ..RedoParams::default() };
+        let planned = self.call(methods::plan_redo, &params);
         self.propose("Redo what was undone last?", planned);
     }
 
-    fn propose(&mut self, question: &str, planned: Result<UndoReport, Error>) {
+    fn propose(&mut self, question: &str, planned: Result<UndoReport, Failure>) {
         match planned {
             Ok(report) => {
                 let mut lines: Vec<String> = report.done.iter().map(action_line).collect();
@@ -329,46 +335,46 @@ impl<'a> Browser<'a> {
                 let act = Act::Apply { plan: report.plan };
                 self.proposal = Some(Proposal { question, lines, act });
             }
-            Err(error) => self.say(&error),
+            Err(failure) => self.say(&failure),
         }
     }
 
     fn propose_restore(&mut self) {
         let Some(entry) = self.chosen() else { return };
-        let operation = entry.operation.clone();
-        let point = Point::Operation(operation.clone());
-        let options = RestoreOptions { exact: true, ..RestoreOptions::default() };
-        match self.workspace.plan_restore(point, &options, &Progress::default()) {
+        let operation = Hash(entry.operation.clone());
+        let params =
+            RestoreParams { hash: operation.clone(), exact: true, ..RestoreParams::default() };
+        match self.call(methods::plan_restore, &params) {
             Ok(plan) => {
                 let act = Act::Restore { operation, plan: plan.hash };
                 let lines = plan.actions.iter().map(action_line).collect();
                 let question = "Bring all files back to this state?".into();
                 self.proposal = Some(Proposal { question, lines, act });
             }
-            Err(error) => self.say(&error),
+            Err(failure) => self.say(&failure),
         }
     }
 
     /// Carries out exactly the plan that was proposed.
     fn agree(&mut self) {
         let Some(Proposal { act, .. }) = self.proposal.take() else { return };
-        let progress = Progress::default();
         let done = match act {
             Act::Apply { plan } => {
-                let applied = self.workspace.apply(&plan, true, &progress);
-                applied.map(|report| (report.done.len(), report.is_complete()))
+                let params = ApplyParams { plan, allow_mass_removal: true };
+                let applied = self.call(methods::apply, &params);
+                applied.map(|report| (report.done.len(), report.complete))
             }
             Act::Restore { operation, plan } => {
-                let options = RestoreOptions {
+                let params = RestoreParams {
+                    hash: operation,
                     exact: true,
                     allow_mass_removal: true,
-                    expected_plan: Some(plan),
+                    plan: Some(plan),
                     by_person: true,
-                    ..RestoreOptions::default()
+                    ..RestoreParams::default()
                 };
-                let restored =
-                    self.workspace.restore(Point::Operation(operation), &options, &progress);
-                restored.map(|report| (report.done.len(), report.is_complete()))
+                let restored = self.call(methods::restore, &params);
+                restored.map(|report| (report.done.len(), report.complete))
             }
         };
         self.selected = 0;
@@ -378,7 +384,7 @@ impl<'a> Browser<'a> {
                 let left = if complete { "" } else { "; some stay as they are" };
                 self.notice = Some(format!(" {} changed{left}", render::files(files)));
             }
-            Err(error) => self.say(&error),
+            Err(failure) => self.say(&failure),
         }
     }
 }
@@ -388,15 +394,4 @@ impl<'a> Browser<'a> {
 enum WhichSteps {
     This,
     FromHere,
-}
-
-/// Returns whether everything in an operation is undone.
-pub(super) fn is_undone(entry: &TimelineEntry) -> bool {
-    let steps = !entry.steps.is_empty() && entry.steps.iter().all(|step| step.undone);
-    steps || entry.taken_back
-}
-
-/// Returns whether an operation belongs to no known step.
-pub(super) fn is_outside(entry: &TimelineEntry) -> bool {
-    entry.kind == OperationKind::Outside
 }

@@ -6,12 +6,13 @@ use ratatui::style::{Color, Modifier, Style as Ink};
 use ratatui::widgets::{List, ListItem, ListState};
 
 use super::Style;
-use super::state::{Browser, Focus, is_outside, is_undone};
+use super::state::{Browser, Focus};
+use crate::commands::log::is_undone;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, browser: &Browser<'_>, style: Style) {
     let ink = |at: usize| match browser.entries().get(at) {
         Some(entry) if is_undone(entry) => Ink::new().add_modifier(Modifier::DIM),
-        Some(entry) if is_outside(entry) => style.ink(Color::Yellow),
+        Some(entry) if entry.kind == "outside" => style.ink(Color::Yellow),
         Some(entry) if !entry.steps.is_empty() => style.ink(Color::Cyan),
         _ => Ink::new(),
     };
