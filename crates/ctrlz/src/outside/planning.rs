@@ -17,8 +17,19 @@ use crate::restore::{
 };
 
 use super::capture::{Capture, Captures, Root, full_path, head_at, is_leaf, names_of, path_of};
+use super::report::{OutsideAction, OutsideChange, OutsideKept};
 use super::state::{Budget, Inside, Reader, Same, Seen, State, Thing, compare, is_same_content};
-use super::{How, OutsideAction, OutsideChange, OutsideKept};
+
+/// Options for restoring captures.
+#[derive(Default)]
+pub(crate) struct How {
+    /// Restores the earlier version even of paths that were changed since the step.
+    pub(crate) force: bool,
+    /// Replaces files that another process has open.
+    pub(crate) replace_used: bool,
+    /// Contents that the undo removed or overwrote in the work tree and does not restore.
+    pub(crate) unrestored: HashSet<ObjectId>,
+}
 
 /// Plan for restoring captured paths.
 #[derive(Default)]

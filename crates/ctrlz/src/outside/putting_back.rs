@@ -13,8 +13,9 @@ use crate::scan::{Listing, ReadOutcome, read_entry};
 
 use super::capture::{self, Capture, Captures, Root, full_path, path_of};
 use super::planning::{PlannedRoot, want};
+use super::report::{OutsideChange, OutsideKept, RecoveredRepository};
 use super::state::{Budget, State, Storing, Thing};
-use super::{Outside, OutsideChange, OutsideKept, OutsidePlan, Prepared, RecoveredRepository};
+use super::{Outside, OutsidePlan, Prepared};
 
 /// Result of applying a plan.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use crate::git::ObjectId;
 use crate::hold::Recovery;
 use crate::log::{Meta, Operation};
 use crate::pack::Published;
-use crate::scan::{Content, Listing, Skipped};
+use crate::scan::{Listing, Skipped};
 
 use super::ignored::Kept;
 use super::moved::Renames;
@@ -73,19 +73,22 @@ pub(super) struct Concluded {
 }
 
 impl Concluded {
-    /// Returns the report of a snapshot whose scan made `listing`.
-    pub(super) fn snapshot(&self, listing: &Listing, files_read: u64, borrowed: u64) -> Snapshot {
-        let is_known = |content: &Content| matches!(content, Content::Known(_));
-        let entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
+    /// Returns the last operation, which describes the present state.
+    pub(super) fn unchanged(operation: Operation) -> Concluded {
+        Concluded { operation, is_new: false, published: Published::default() }
+    }
+
+    /// Returns the report of a snapshot, without the figures of its scan.
+    pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot {
             hash: self.operation.snapshot,
             operation: self.operation.id.clone(),
             changed: self.is_new,
-            files: entries.filter(|entry| is_known(&entry.content)).count() as u64,
-            files_read,
+            files: 0,
+            files_read: 0,
             objects_written: self.published.objects,
             bytes_written: self.published.bytes,
-            borrowed,
+            borrowed: 0,
             skipped: self.operation.meta.skipped.clone(),
             quota_mark: None,
             recovered: None,

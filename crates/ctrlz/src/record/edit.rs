@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::fs::MODE_BITS;
-use crate::log::Meta;
+use crate::log::{Meta, Operation};
 use crate::path::{PathText, is_within, join};
 use crate::scan::{Content, Listing, ReadOutcome, SkipReason, Skipped};
 use crate::store::TreeChange;
@@ -12,10 +12,16 @@ use crate::store::TreeChange;
 pub(super) struct Edit {
     pub(super) changes: BTreeMap<Vec<u8>, TreeChange>,
     pub(super) meta: Meta,
+    /// The number of files that were read one by one.
     pub(super) read: u64,
 }
 
 impl Edit {
+    /// Returns no changes to a snapshot.
+    pub(super) fn of(last: &Operation) -> Edit {
+        Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read: 0 }
+    }
+
     /// Removes `path` and everything below it.
     pub(super) fn forget(&mut self, path: &[u8]) {
         self.changes.insert(path.to_vec(), None);
