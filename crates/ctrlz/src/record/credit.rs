@@ -12,11 +12,11 @@ use crate::git::{EntryKind, ObjectId};
 use crate::hold::Hold;
 use crate::log::{Credit, Details, Disowned, OpenStep, Operation, OperationKind};
 use crate::pack::PackWriter;
-use crate::path::{TreePath, split};
+use crate::path::TreePath;
 
 use super::draft::Draft;
 use super::evidence::{Evidence, is_interrupted};
-use super::ignored::Kept;
+use super::kept::Kept;
 use super::recording::Recording;
 use super::request::{Cause, Ending};
 
@@ -158,8 +158,7 @@ impl Hold {
             }
             let credited = self.credits_since(&step)?;
             let is_doubtful = |path: &TreePath| {
-                let (dir, name) = split(path.as_bytes());
-                let stat = self.root.glimpse(dir).and_then(|dir| dir.stat(name));
+                let stat = self.root.glimpse_stat(path.as_bytes());
                 let is_named = step.paths.iter().any(|named| path.is_within(named));
                 // Users rarely delete files after an interruption.
                 !is_named && stat.is_some_and(|stat| stat.ctime.millis() >= step.last_sign_millis)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::fs::MODE_BITS;
 use crate::log::{Meta, Operation};
-use crate::path::{PathText, is_within, join};
+use crate::path::{PathText, join};
 use crate::scan::{Content, Listing, ReadOutcome, SkipReason, Skipped};
 use crate::store::TreeChange;
 
@@ -22,13 +22,13 @@ impl Edit {
         Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read: 0 }
     }
 
-    /// Removes `path` and everything below it.
-    pub(super) fn forget(&mut self, path: &[u8]) {
-        self.changes.insert(path.to_vec(), None);
-        self.meta.skipped.retain(|skipped| !is_within(&skipped.path, path));
-        self.meta.modes.retain(|(known, _)| !is_within(&known.clone().into_bytes(), path));
-        self.meta.empty_dirs.retain(|dir| !is_within(dir.as_bytes(), path));
-        self.meta.rules.hidden.retain(|(file, _)| !is_within(&file.clone().into_bytes(), path));
+    /// Forgets the metadata of all paths that are gone or rescanned.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(&[u8]) -> bool) {
+        let Meta { skipped, modes, empty_dirs, rules, .. } = &mut self.meta;
+        skipped.retain(|skipped| !is_gone(&skipped.path));
+        modes.retain(|(path, _)| !is_gone(&path.clone().into_bytes()));
+        empty_dirs.retain(|dir| !is_gone(dir.as_bytes()));
+        rules.hidden.retain(|(path, _)| !is_gone(&path.clone().into_bytes()));
     }
 
     pub(super) fn take_file(&mut self, path: &[u8], outcome: ReadOutcome) {

@@ -201,13 +201,13 @@ impl<'a> Evidence<'a> {
         if change.before == change.after || change.before.is_none() || change.after.is_none() {
             return None;
         }
-        let (dir, name) = split(change.path.as_bytes());
-        let stat = self.hold.root.glimpse(dir).and_then(|dir| dir.stat(name))?;
+        let stat = self.hold.root.glimpse_stat(change.path.as_bytes())?;
         let is_written = stat.mtime.millis() >= self.recorded_millis && stat.mtime < since;
         if !is_written || stat.ctime < since {
             return None;
         }
         // Another inode was moved here, which keeps its modification time.
+        let (dir, name) = split(change.path.as_bytes());
         let cache = StatCache::load(&self.hold.work_tree.cache_path());
         let is_same = cache
             .dir(dir)?
@@ -220,10 +220,10 @@ impl<'a> Evidence<'a> {
 impl Hold {
     /// Returns the change time of a path, or of the nearest existing directory above it.
     pub(crate) fn changed_at(&self, path: &TreePath) -> Option<Time> {
-        let (mut dir, name) = split(path.as_bytes());
-        if let Some(stat) = self.root.glimpse(dir).and_then(|dir| dir.stat(name)) {
+        if let Some(stat) = self.root.glimpse_stat(path.as_bytes()) {
             return Some(stat.ctime);
         }
+        let mut dir = path.parent_bytes();
         loop {
             if let Some(stat) = self.root.glimpse(dir).and_then(|dir| dir.stat_self()) {
                 return Some(stat.mtime);

@@ -17,7 +17,7 @@ use crate::scan::Progress;
 use crate::store::edit_tree;
 
 use super::draft::Draft;
-use super::ignored::Kept;
+use super::kept::Kept;
 use super::moved::Renames;
 use super::recording::{Recording, Scanned};
 use super::request::{Cause, Ending};

@@ -28,6 +28,7 @@ mod file;
 mod found;
 mod ignored;
 mod keep;
+mod kept;
 mod moved;
 mod named;
 mod part;

@@ -7,7 +7,7 @@ use crate::git::{Kind, hash_object};
 use crate::hold::Hold;
 use crate::log::Operation;
 use crate::pack::PackWriter;
-use crate::path::{NotATreePath, TreePath, dirs_above, join, split};
+use crate::path::{NotATreePath, TreePath, dirs_above, is_within, join, split};
 use crate::scan::{
     ListInput, Listing, ReadOutcome, SkipReason, StatCache, list_from, rule_text, rules_above,
 };
@@ -16,7 +16,7 @@ use crate::store::edit_tree;
 use super::draft::{Draft, Recorded};
 use super::edit::Edit;
 use super::file::{capture, look};
-use super::ignored::Kept;
+use super::kept::Kept;
 use super::moved::Renames;
 use super::quota::Probe;
 use super::recording::{Recording, Scanned};
@@ -74,7 +74,8 @@ impl Recording<'_> {
                 let why = "belongs to a repository";
                 return Err(NotATreePath { path: bytes.to_vec(), why }.into());
             }
-            edit.forget(bytes);
+            edit.forget(|known| is_within(known, bytes));
+            edit.changes.insert(bytes.to_vec(), None);
             match look(root, bytes)? {
                 Some(FileKind::Dir) => {
                     let mut part = recording.read(recording.list_dir(&input, bytes)?)?;

@@ -16,7 +16,7 @@ use crate::store::edit_tree;
 
 use super::draft::{Draft, Recorded, Snapshot};
 use super::edit::Edit;
-use super::ignored::Kept;
+use super::kept::Kept;
 use super::recording::{Recording, Scanned};
 
 /// The minimum number of paths that are listed on several threads.
@@ -220,14 +220,9 @@ fn edit(
     let gone: Vec<Vec<u8>> = dirty.paths().chain(closed).map(<[u8]>::to_vec).collect();
     let gone_set = Dirty::new(gone.iter().cloned());
     let is_way = |path: &[u8]| dirty.names_in(path).is_some();
-    let Meta { skipped, modes, empty_dirs, rules, .. } = &mut edit.meta;
-    skipped.retain(|skipped| !gone_set.covers(&skipped.path));
-    modes.retain(|(path, _)| {
-        let path = path.clone().into_bytes();
-        !gone_set.covers(&path) && !is_way(&path)
-    });
-    empty_dirs.retain(|dir| !gone_set.covers(dir.as_bytes()));
-    rules.hidden.retain(|(path, _)| !gone_set.covers(&path.clone().into_bytes()));
+    edit.forget(|path| gone_set.covers(path));
+    // Of ancestors, the permissions are listed again.
+    edit.meta.modes.retain(|(path, _)| !is_way(&path.clone().into_bytes()));
     edit.changes.extend(gone.into_iter().map(|path| (path, None)));
     let kept = edit.meta.rules.hidden.clone();
     edit.take_listing(listing);

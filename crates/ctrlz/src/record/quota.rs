@@ -148,7 +148,7 @@ pub(crate) fn stores(data_dir: &Path) -> Vec<PathBuf> {
 /// The bytes that a snapshot may write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
-    pub(super) used: QuotaUse,
+    used: QuotaUse,
     content_bytes: u64,
 }
 
@@ -162,6 +162,12 @@ impl Allowance {
     pub(super) fn exceeded(&self, hold: &Hold) -> Error {
         let (path, used) = (hold.store.path().to_owned(), Box::new(self.used));
         Error::Record(RecordError::OverQuota { path, used })
+    }
+
+    /// Returns the warning threshold that the use of the quota crosses with `bytes` more.
+    pub(super) fn mark_crossed_by(&self, bytes: u64) -> Option<u64> {
+        let (before, after) = (self.used.warning(), self.used.and(bytes).warning());
+        after.filter(|_| after > before)
     }
 
     /// Leaves out the largest files until the rest fits. All files are read to find those that the

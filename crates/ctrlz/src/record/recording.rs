@@ -10,7 +10,7 @@ use crate::pack::PackWriter;
 use crate::scan::{Content, Listing, Progress, read_listing};
 use crate::store::Lender;
 
-use super::draft::{Concluded, Draft, Recorded, Snapshot};
+use super::draft::{Draft, Recorded, Snapshot};
 use super::keep::StoreKeep;
 use super::moved::Renames;
 use super::quota::Allowance;
@@ -90,46 +90,49 @@ impl<'a> Recording<'a> {
         read_listing(&self.hold.root, listing, &keep, threads, self.progress)
     }
 
-    /// Publishes the objects, and appends an operation if the state differs from the last one.
-    fn conclude(mut self, last: Option<&Operation>, draft: Draft) -> Result<Concluded, Error> {
-        let Draft { tree, meta, kept, .. } = &draft;
-        let is_same = |last: &&Operation| {
-            kept.new.is_none() && last.snapshot == *tree && last.meta.says_the_same_as(meta)
-        };
-        let Hold { store, work_tree, .. } = self.hold;
-        if let Some(last) = last.filter(is_same).filter(|_| !self.cause.always) {
-            // Objects that had gone missing are replaced even if the state is the same.
-            let published = self.pack.publish()?;
-            if published.objects > 0 {
-                store.objects.refresh()?;
-            }
-            return Ok(Concluded { published, ..Concluded::unchanged(last.clone()) });
-        }
-        let (kind, details) = self.credited(last, &draft)?;
-        let Draft { tree, meta, renames: Renames { moved, unlinked }, kept } = draft;
-        let details = Details { moved, unlinked, ..details };
-        let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
-        let (operation, published) = work_tree.append(store, self.pack, last, new)?;
-        Ok(Concluded { operation, is_new: true, published })
-    }
-
-    /// Records a draft. The snapshot counts the files of `scanned`.
+    /// Publishes the objects, and appends an operation if the state differs from the last one. The
+    /// snapshot counts the files of `scanned`.
     pub(super) fn finish(
-        self,
+        mut self,
         last: Option<&Operation>,
         draft: Draft,
         scanned: Scanned,
     ) -> Result<Recorded, Error> {
-        let concluded = self.conclude(last, draft)?;
         let Scanned { listing, read, room } = scanned;
         let entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
         let captured = entries.filter(|entry| matches!(entry.content, Content::Known(_)));
-        let snapshot = Snapshot {
-            files: captured.count() as u64,
-            files_read: read,
-            quota_mark: concluded.quota_mark(room.as_ref()),
-            ..concluded.snapshot()
+        let (files, files_read) = (captured.count() as u64, read);
+        let is_same = |last: &&Operation| {
+            let Draft { tree, meta, kept, .. } = &draft;
+            kept.new.is_none() && last.snapshot == *tree && last.meta.says_the_same_as(meta)
         };
-        Ok(Recorded { snapshot, operation: concluded.operation, listing })
+        let same = last.filter(is_same).filter(|_| !self.cause.always);
+        let (operation, published, quota_mark) = if let Some(last) = same {
+            // Objects that had gone missing are replaced even if the state is the same.
+            let published = self.pack.publish()?;
+            if published.objects > 0 {
+                self.hold.store.objects.refresh()?;
+            }
+            (last.clone(), published, None)
+        } else {
+            let (kind, details) = self.credited(last, &draft)?;
+            let Draft { tree, meta, renames: Renames { moved, unlinked }, kept } = draft;
+            let details = Details { moved, unlinked, ..details };
+            let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
+            let Hold { store, work_tree, .. } = self.hold;
+            let (operation, published) = work_tree.append(store, self.pack, last, new)?;
+            let mark = room.and_then(|room| room.mark_crossed_by(published.bytes));
+            (operation, published, mark)
+        };
+        let snapshot = Snapshot {
+            changed: same.is_none(),
+            files,
+            files_read,
+            objects_written: published.objects,
+            bytes_written: published.bytes,
+            quota_mark,
+            ..Snapshot::unchanged(&operation)
+        };
+        Ok(Recorded { snapshot, operation, listing })
     }
 }

@@ -14,7 +14,7 @@ use crate::git::ObjectId;
 use crate::log::{Operation, WorkTree};
 use crate::options::Options;
 
-use super::draft::{Concluded, Snapshot};
+use super::draft::Snapshot;
 use super::request::TrackOptions;
 use crate::hold::Hold;
 
@@ -69,7 +69,7 @@ impl Hold {
         let last = self.work_tree.last(&self.store)?;
         let last = last.filter(|last| last.commit == note.commit);
         Ok(last.map(|operation| {
-            let snapshot = Concluded::unchanged(operation).snapshot();
+            let snapshot = Snapshot::unchanged(&operation);
             Snapshot { files: note.files, borrowed: note.borrowed, ..snapshot }
         }))
     }

@@ -14,8 +14,8 @@ use crate::scan::{
 };
 use crate::store::{Borrowed, UserRepo, build_tree};
 
-use super::draft::{Concluded, Draft, Recorded, Snapshot};
-use super::ignored::Kept;
+use super::draft::{Draft, Recorded, Snapshot};
+use super::kept::Kept;
 use super::part::or_whole;
 use super::recording::{Recording, Scanned};
 use super::request::Need;
@@ -84,10 +84,9 @@ impl Recording<'_> {
             let part = Listing { dirs, ..Listing::default() };
             let kept = self.keep_ignored(&part, Some(last), None)?;
             if kept.new.is_none() && kept.same == last.meta.companion {
-                let concluded = Concluded::unchanged(last.clone());
                 let (files, borrowed) = (proof.files(), ground.borrowed);
-                let snapshot = Snapshot { files, borrowed, ..concluded.snapshot() };
-                let (operation, listing) = (concluded.operation, Listing::default());
+                let snapshot = Snapshot { files, borrowed, ..Snapshot::unchanged(last) };
+                let (operation, listing) = (last.clone(), Listing::default());
                 return Ok(Some(Recorded { snapshot, operation, listing }));
             }
         }

@@ -107,9 +107,7 @@ impl<'a> Candidates<'a> {
             for file in files.into_iter().take(left) {
                 left -= 1;
                 let file = join(&path, file.path.as_bytes());
-                let (parent, name) = split(&file);
-                let stat = hold.root.glimpse(parent).and_then(|dir| dir.stat(name));
-                if let Some(stat) = stat
+                if let Some(stat) = hold.root.glimpse_stat(&file)
                     && matches!(stat.kind, FileKind::File | FileKind::Symlink)
                 {
                     self.files.entry(file).or_insert(Candidate { named: true, bytes: stat.bytes });

@@ -122,9 +122,7 @@ impl<'a> Gathered<'a> {
     }
 
     fn stat(&self, path: &[u8]) -> Option<EntryStat> {
-        let (parent, name) = split(path);
-        let stat = self.recording.hold.root.glimpse(parent)?.stat(name)?;
-        Some(EntryStat::from(&stat))
+        self.recording.hold.root.glimpse_stat(path).map(|stat| EntryStat::from(&stat))
     }
 
     fn forget(&mut self, path: &[u8]) {

@@ -7,21 +7,22 @@
 mod candidates;
 mod gather;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use crate::compare::{Extent, Trees, find};
+use crate::compare::{Extent, Trees};
 use crate::error::Error;
 use crate::fs::FileKind;
 use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::{Companion, CompanionData, NewCompanion, OpenStep, Operation, read_companion};
+use crate::log::{Companion, CompanionData, OpenStep, Operation, read_companion};
 use crate::options::IgnoredFiles;
 use crate::path::{PathText, TreePath, dirs_above, split};
 use crate::scan::{Dirty, ListedDir, Listing, Proof, StatCache};
-use crate::store::{TreeChange, edit_tree};
+use crate::store::edit_tree;
 
 use super::file::look;
+use super::kept::Kept;
 use super::part::{Part, Unfit};
 use super::quota::Allowance;
 use super::recording::{Recording, Scanned};
@@ -34,19 +35,6 @@ use gather::Gathered;
 /// The maximum number of ignored paths that are listed.
 const MAX_NOT_KEPT: usize = 2_000;
 
-/// The ignored files that are kept beside a snapshot.
-#[derive(Default)]
-pub(super) struct Kept {
-    /// The new companion, if it differs from the last one.
-    pub(super) new: Option<NewCompanion>,
-    /// The last companion, if it is unchanged.
-    pub(super) same: Option<ObjectId>,
-    paths: BTreeMap<Vec<u8>, TreeChange>,
-    before: Option<ObjectId>,
-    /// Files whose permissions changed.
-    other_modes: Vec<PathText>,
-}
-
 /// The files to keep beside a snapshot.
 struct Wish<'a> {
     listing: &'a Listing,
@@ -54,34 +42,6 @@ struct Wish<'a> {
     /// All paths that no tree holds.
     unrecorded: BTreeSet<Vec<u8>>,
     room: Option<&'a Allowance>,
-}
-
-impl Kept {
-    /// Returns the ignored files among a step's paths that changed. A directory counts if a file in
-    /// it is kept.
-    pub(super) fn among(&self, hold: &Hold, paths: &[TreePath]) -> Vec<TreePath> {
-        let differs = |path: &&TreePath| {
-            let found = self.before.map(|tree| find(&hold.store.objects, &tree, path));
-            // A directory that was named has no content of its own.
-            let found = found.and_then(Result::ok).flatten().filter(|entry| !entry.kind.is_tree());
-            let was = found.map(|entry| (entry.kind, entry.id));
-            let now = self.paths.get(path.as_bytes()).copied().flatten();
-            was != now || self.other_modes.contains(&PathText::from_bytes(path.as_bytes()))
-        };
-        paths.iter().filter(differs).cloned().collect()
-    }
-
-    /// Returns the kept files that changed.
-    pub(super) fn changed(&self, hold: &Hold) -> Vec<TreePath> {
-        let before = self.before.unwrap_or(ObjectId::EMPTY_TREE);
-        let is_same = |path: &TreePath, now: &TreeChange| {
-            let was = find(&hold.store.objects, &before, path).ok().flatten();
-            was.map(|entry| (entry.kind, entry.id)) == *now
-        };
-        let paths = self.paths.iter();
-        let paths = paths.filter_map(|(path, now)| Some((TreePath::parse(path).ok()?, now)));
-        paths.filter(|(path, now)| !is_same(path, now)).map(|(path, _)| path).collect()
-    }
 }
 
 impl Recording<'_> {
