@@ -78,7 +78,8 @@ fn show_between(
     };
     match form {
         Form { full: false, json: false } => {
-            out.contents(|out| workspace.diff(&from, &to, &paths, out))?;
+            let diffs = workspace.diff_full(&from, &to, &paths)?;
+            out.contents(|out| diffs.write_unified(out))?;
         }
         Form { full: false, json: true } => {
             let changes = workspace.changes(&from, &to)?;
@@ -109,7 +110,8 @@ fn show_deeds(place: &Place, deeds: &Deeds, form: Form, out: &mut Output) -> Res
     let workspace = &place.workspace;
     match form {
         Form { full: false, json: false } => {
-            out.contents(|out| workspace.deeds_diff(deeds, out))?;
+            let diffs = workspace.deeds_full(deeds)?;
+            out.contents(|out| diffs.write_unified(out))?;
         }
         Form { full: false, json: true } => {
             let files = changed_paths(&workspace.deeds(deeds)?, &[]);
