@@ -10,44 +10,29 @@
 //! its own journal. The replaced state becomes a capture like that of a step, which redo restores.
 
 mod capture;
+mod merging;
 mod planning;
 mod putting_back;
+mod reader;
 mod report;
 mod state;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::error::{Error, RestoreError};
-use crate::git::ObjectId;
-use crate::log::WorkTree;
 use crate::pack::PackWriter;
-use crate::record::HashOnly;
-use crate::store::Store;
+use crate::record::{HashOnly, StoreKeep};
 
-use capture::{Capture, Captures};
+use capture::Capture;
 use planning::plan_captures;
-use state::{Budget, Reader, Storing};
+use reader::{Budget, Reader};
 
 pub use report::{OutsideAction, OutsideChange, OutsideKept, RecoveredRepository};
 
+pub(crate) use capture::Outside;
 pub(crate) use planning::{How, OutsidePlan};
 pub(crate) use putting_back::Finished;
-
-/// Captures of one work tree and the operations on them. The caller holds its lock.
-pub(crate) struct Outside<'a> {
-    pub(crate) store: &'a Store,
-    pub(crate) work_tree: &'a WorkTree,
-    /// Directories that are not captured: the work tree first, then those of ctrlz.
-    pub(crate) omit: Vec<PathBuf>,
-    /// Free space to leave on the store's disk.
-    pub(crate) min_free_bytes: u64,
-    pub(crate) threads: usize,
-    /// Whether to ignore captures and journals that ctrlz did not write to their files. They name
-    /// directories outside the work tree, and a `git pull` can create files in a store inside it.
-    pub(crate) only_originals: bool,
-}
 
 /// A plan, with the contents that it would replace.
 #[derive(Default)]
@@ -66,46 +51,6 @@ pub(crate) enum Purpose {
 }
 
 impl Outside<'_> {
-    fn captures(&self) -> Captures<'_> {
-        Captures {
-            store: self.store,
-            work_tree: self.work_tree,
-            omit: &self.omit,
-            min_free_bytes: self.min_free_bytes,
-            only_originals: self.only_originals,
-        }
-    }
-
-    /// Records the state of `paths` before a step changes them, within `time`.
-    pub(crate) fn capture(
-        &self,
-        step: &str,
-        paths: &[PathBuf],
-        time: Option<Duration>,
-    ) -> Result<(), Error> {
-        if paths.is_empty() { Ok(()) } else { self.captures().capture(step, paths, time) }
-    }
-
-    /// Records the state after a step. Returns whether it changed something.
-    pub(crate) fn settle(&self, step: &str) -> Result<bool, Error> {
-        self.captures().settle(step)
-    }
-
-    /// Drops the capture of a step that did not run.
-    pub(crate) fn forget_step(&self, step: &str) -> Result<(), Error> {
-        self.captures().drop(step)
-    }
-
-    /// Removes captures that are too old or too large in total.
-    pub(crate) fn expire(&self) -> Result<(), Error> {
-        self.captures().expire()
-    }
-
-    /// Removes the captures that contain one of these blobs. Returns the commits that kept them.
-    pub(crate) fn forget(&self, ids: &dyn Fn(&ObjectId) -> bool) -> Result<Vec<ObjectId>, Error> {
-        self.captures().forget(ids)
-    }
-
     /// Plans to restore captures, named by their steps or undos, oldest first.
     pub(crate) fn plan(
         &self,
@@ -113,29 +58,28 @@ impl Outside<'_> {
         how: &How,
         purpose: Purpose,
     ) -> Result<Prepared, Error> {
-        let captures = self.captures();
         let mut taken: Vec<Capture> = Vec::new();
         for name in of {
-            taken.extend(captures.load(name)?);
+            taken.extend(self.load(name)?);
         }
         if taken.is_empty() {
             return Ok(Prepared::default());
         }
-        let pack = captures.pack();
-        let storing = Storing { store: self.store, pack: &pack };
+        let pack = self.pack();
+        let storing = StoreKeep::new(self.store, &pack);
         let keep: &dyn crate::scan::Keep = match purpose {
             Purpose::Preview => &HashOnly,
             Purpose::PutBack => &storing,
         };
         let mut reader = Reader { keep, budget: Budget::present(), omit: &self.omit };
-        let plan = plan_captures(&captures, &taken, &mut reader, how)?;
+        let plan = plan_captures(self, &taken, &mut reader, how)?;
         Ok(Prepared { plan, pack: (purpose == Purpose::PutBack).then_some(pack) })
     }
 
     /// Returns whether an unfinished restore left a journal.
     pub(crate) fn is_interrupted(&self) -> Result<bool, Error> {
         let is_journal = |path: &PathBuf| path.extension().is_some_and(|end| end == "journal");
-        Ok(self.captures().files()?.iter().any(is_journal))
+        Ok(self.files()?.iter().any(is_journal))
     }
 }
 
