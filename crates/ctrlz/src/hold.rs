@@ -63,7 +63,7 @@ impl Context {
 }
 
 /// The outcome of a restore that a killed process left unfinished.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The number of its paths.
     pub files: u64,

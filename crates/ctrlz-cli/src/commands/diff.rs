@@ -77,7 +77,8 @@ fn show_between(
     };
     match form {
         Form { full: false, json: false } => {
-            out.contents(|out| workspace.diff(&from, &to, &paths, out))?;
+            let diffs = workspace.diff_full(&from, &to, &paths)?;
+            out.contents(|out| diffs.write_unified(out))?;
         }
         Form { full: false, json: true } => {
             let params = CompareParams {
@@ -114,7 +115,8 @@ fn show_deeds(place: &Place, of: Whose, form: Form, out: &mut Output) -> Result<
     let deeds: Deeds = params.of();
     match form {
         Form { full: false, json: false } => {
-            out.contents(|out| workspace.deeds_diff(&deeds, out))?;
+            let diffs = workspace.deeds_full(&deeds)?;
+            out.contents(|out| diffs.write_unified(out))?;
         }
         Form { full: false, json: true } => out.json(&place.read(methods::deeds, &params)?)?,
         Form { full: true, json: false } => write_counts(workspace.deeds_full(&deeds)?, out)?,

@@ -93,7 +93,8 @@ fn show_operation(place: &Place, entry: &LogEntry, out: &mut Output) -> Result<(
         Some(before) if *before != entry.after => {
             let (before, after) = (before.id()?, entry.after.id()?);
             out.line("")?;
-            out.contents(|out| place.workspace().diff(&before, &after, &[], out))
+            let diffs = place.workspace().diff_full(&before, &after, &[])?;
+            out.contents(|out| diffs.write_unified(out))
         }
         _ => Ok(()),
     }
@@ -138,7 +139,8 @@ fn show_step(
     out.line(&format!("undo      {program} undo --step {}", shell_word(step.as_bytes())))?;
     out.line("")?;
     let deeds = Deeds::Step(step.to_owned());
-    out.contents(|out| place.workspace().deeds_diff(&deeds, out))
+    let diffs = place.workspace().deeds_full(&deeds)?;
+    out.contents(|out| diffs.write_unified(out))
 }
 
 /// Prints the changes of a step in one operation, even if they are undone.
@@ -148,7 +150,8 @@ fn show_record(place: &Place, record: &StepRecord, out: &mut Output) -> Result<(
         return Ok(());
     }
     let paths = paths.unwrap_or_default();
-    out.contents(|out| place.workspace().diff(&record.before, &record.after, paths, out))
+    let diffs = place.workspace().diff_full(&record.before, &record.after, paths)?;
+    out.contents(|out| diffs.write_unified(out))
 }
 
 fn show_file(place: &Place, hash: &ObjectId, path: &[u8], out: &mut Output) -> Result<(), Failure> {

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::path::split;
+
 use super::stat::{FileKind, FsTrust, Stat, Time};
 use super::{FileError, MODE_BITS, Named};
 
@@ -247,6 +249,12 @@ impl Dir {
             at = Some(open_piece(at.as_ref().unwrap_or(&self.fd), piece).ok()?);
         }
         at.map(Glimpse)
+    }
+
+    /// Returns the metadata of the file at `path`. Returns `None` on any error.
+    pub(crate) fn glimpse_stat(&self, path: &[u8]) -> Option<Stat> {
+        let (parent, name) = split(path);
+        self.glimpse(parent)?.stat(name)
     }
 }
 

@@ -18,12 +18,13 @@ use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, is
 use crate::log::{WorkTree, ref_part};
 use crate::pack::PackWriter;
 use crate::path::is_within;
-use crate::record::HashOnly;
+use crate::record::{HashOnly, StoreKeep};
 use crate::restore::{HEAD_BYTES, database_of, is_sqlite, is_sqlite_log};
 use crate::scan::parts_of;
 use crate::store::{Store, write_tree};
 
-use super::state::{Budget, Inside, Reader, Same, Seen, State, Storing, Thing, compare};
+use super::reader::{Budget, Inside, Reader, Seen};
+use super::state::{Same, State, Thing, compare};
 
 /// Captures expire after this time. Above `MAX_TOTAL_BYTES` in total, the oldest ones expire first.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -113,26 +114,31 @@ pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
 }
 
-/// Captures of one work tree. The caller holds its lock.
-pub(super) struct Captures<'a> {
-    pub(super) store: &'a Store,
-    pub(super) work_tree: &'a WorkTree,
-    /// Directories that are not captured: the work tree and the data directory.
-    pub(super) omit: &'a [PathBuf],
+/// Captures of one work tree and the operations on them. The caller holds its lock.
+pub(crate) struct Outside<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) work_tree: &'a WorkTree,
+    /// Directories that are not captured: the work tree first, then those of ctrlz.
+    pub(crate) omit: Vec<PathBuf>,
     /// Free space to leave on the store's disk.
-    pub(super) min_free_bytes: u64,
-    /// Whether to ignore captures that ctrlz did not write to their files.
-    pub(super) only_originals: bool,
+    pub(crate) min_free_bytes: u64,
+    pub(crate) threads: usize,
+    /// Whether to ignore captures and journals that ctrlz did not write to their files. They name
+    /// directories outside the work tree, and a `git pull` can create files in a store inside it.
+    pub(crate) only_originals: bool,
 }
 
-impl Captures<'_> {
-    /// Records the state of `paths` before a step changes them.
-    pub(super) fn capture(
+impl Outside<'_> {
+    /// Records the state of `paths` before a step changes them, within `time`.
+    pub(crate) fn capture(
         &self,
         step: &str,
         paths: &[PathBuf],
         time: Option<Duration>,
     ) -> Result<(), Error> {
+        if paths.is_empty() {
+            return Ok(());
+        }
         self.expire()?;
         let mut capture = self.load(step)?.unwrap_or_else(|| new(step));
         // A step may be begun again; the state that was captured first is kept.
@@ -142,7 +148,7 @@ impl Captures<'_> {
             omit.extend(root.names().iter().map(|name| path_of(&full_path(&root.dir, name))));
         }
         let pack = self.pack();
-        let keep = Storing { store: self.store, pack: &pack };
+        let keep = StoreKeep::new(self.store, &pack);
         let mut plain = Budget::plain().within(time);
         let large = Budget::repository().within(time);
         for (dir, name) in self.roots(paths, &capture) {
@@ -210,7 +216,7 @@ impl Captures<'_> {
     }
 
     /// Records the state after a step. Returns whether it changed; if not, the capture is dropped.
-    pub(super) fn settle(&self, step: &str) -> Result<bool, Error> {
+    pub(crate) fn settle(&self, step: &str) -> Result<bool, Error> {
         let Some(mut capture) = self.load(step)? else { return Ok(false) };
         self.note_after(&mut capture, Budget::plain())?;
         self.keep_if_changed(&capture)
@@ -222,7 +228,7 @@ impl Captures<'_> {
         if changed {
             self.save(capture, None)?;
         } else {
-            self.drop(&capture.of)?;
+            self.forget_step(&capture.of)?;
         }
         Ok(changed)
     }
@@ -296,7 +302,7 @@ impl Captures<'_> {
     }
 
     /// Removes a capture. Its contents become garbage.
-    pub(super) fn drop(&self, of: &str) -> Result<(), Error> {
+    pub(crate) fn forget_step(&self, of: &str) -> Result<(), Error> {
         self.drop_key(&ref_part(of))
     }
 
@@ -306,7 +312,7 @@ impl Captures<'_> {
     }
 
     /// Removes captures that are too old, and the oldest ones while the total size is too large.
-    pub(super) fn expire(&self) -> Result<(), Error> {
+    pub(crate) fn expire(&self) -> Result<(), Error> {
         let mut kept: Vec<(SystemTime, u64, String)> = Vec::new();
         for (key, path) in self.keys()? {
             let modified = path.symlink_metadata().and_then(|meta| meta.modified());
@@ -326,7 +332,7 @@ impl Captures<'_> {
     }
 
     /// Removes the captures that contain one of these blobs. Returns the commits that kept them.
-    pub(super) fn forget(&self, ids: &dyn Fn(&ObjectId) -> bool) -> Result<Vec<ObjectId>, Error> {
+    pub(crate) fn forget(&self, ids: &dyn Fn(&ObjectId) -> bool) -> Result<Vec<ObjectId>, Error> {
         let mut dropped = Vec::new();
         for (key, _) in self.keys()? {
             let Some(capture) = self.load_key(&key)? else { continue };

@@ -10,146 +10,29 @@
 //! its own journal. The replaced state becomes a capture like that of a step, which redo restores.
 
 mod capture;
+mod merging;
 mod planning;
 mod putting_back;
+mod reader;
+mod report;
 mod state;
 
-use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::error::{Error, RestoreError};
-use crate::git::ObjectId;
-use crate::log::WorkTree;
 use crate::pack::PackWriter;
-use crate::record::HashOnly;
-use crate::store::Store;
+use crate::record::{HashOnly, StoreKeep};
 
-use capture::{Capture, Captures};
+use capture::Capture;
 use planning::plan_captures;
-use state::{Budget, Reader, Storing};
+use reader::{Budget, Reader};
 
-pub(crate) use planning::OutsidePlan;
+pub use report::{OutsideAction, OutsideChange, OutsideKept, RecoveredRepository};
+
+pub(crate) use capture::Outside;
+pub(crate) use planning::{How, OutsidePlan};
 pub(crate) use putting_back::Finished;
-
-/// A path outside of the work tree that a step changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutsideChange {
-    /// Root of the path, which is restored completely or not at all.
-    pub root: PathBuf,
-    /// The path itself.
-    pub path: PathBuf,
-    /// Action that restores the path; `None` if it is never restored.
-    pub action: Option<OutsideAction>,
-    /// Reason for leaving the path unchanged; `None` if it is restored.
-    pub kept: Option<OutsideKept>,
-}
-
-/// Action that restores a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutsideAction {
-    /// Creates a file or symlink.
-    Create,
-    /// Replaces the existing object.
-    Overwrite,
-    /// Removes a file, symlink or empty directory.
-    Remove,
-    /// Changes only the permissions.
-    SetMode {
-        /// The new permissions.
-        mode: u32,
-    },
-    /// Creates an empty directory.
-    CreateDirectory,
-}
-
-/// Reason for leaving a path outside of the work tree unchanged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OutsideKept {
-    /// Its restoration was not requested.
-    NotAsked,
-    /// It was changed since the step.
-    ChangedSince,
-    /// Its state before or after the step was not captured.
-    NotCaptured {
-        /// Reason why it was not captured.
-        why: String,
-    },
-    /// Its present state cannot be saved first.
-    CannotBeSaved {
-        /// Reason why it cannot be saved.
-        why: String,
-    },
-    /// It belongs to a version control system.
-    Repository,
-    /// Another process has it open.
-    InUse {
-        /// Name of the process, if known.
-        process: Option<String>,
-    },
-    /// It holds the only copy of content that the same undo does not restore elsewhere.
-    OtherHalf,
-    /// It belongs to a database whose files would not all be in the same captured state.
-    Unit,
-    /// Restoring it failed, and nothing was changed.
-    Failed {
-        /// Reason of the failure.
-        why: String,
-    },
-}
-
-impl OutsideKept {
-    /// Returns a one-line description.
-    pub fn describe(&self) -> String {
-        match self {
-            OutsideKept::NotAsked => "not asked for".into(),
-            OutsideKept::ChangedSince => "it was changed since".into(),
-            OutsideKept::NotCaptured { why } => format!("it was not captured: {why}"),
-            OutsideKept::CannotBeSaved { why } => format!("it cannot be saved first: {why}"),
-            OutsideKept::Repository => "a repository's own directory is never written".into(),
-            OutsideKept::InUse { process: Some(process) } => format!("{process} has it open"),
-            OutsideKept::InUse { process: None } => "another process has it open".into(),
-            OutsideKept::OtherHalf => {
-                "it holds the only copy of something that does not come back".into()
-            }
-            OutsideKept::Unit => {
-                "it belongs to a database whose files cannot all be put back together".into()
-            }
-            OutsideKept::Failed { why } => format!("it could not be put back: {why}"),
-        }
-    }
-}
-
-/// Directory of a version control system that was restored to another place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoveredRepository {
-    /// Original path.
-    pub from: PathBuf,
-    /// Path of the restored copy.
-    pub into: PathBuf,
-    /// Time of the capture, in milliseconds since 1970.
-    pub at_millis: u64,
-    /// Number of files written.
-    pub files: u64,
-    /// Paths below `from` that the capture does not contain, each with the reason.
-    pub missing: Vec<(PathBuf, String)>,
-}
-
-/// Captures of one work tree and the operations on them. The caller holds its lock.
-pub(crate) struct Outside<'a> {
-    pub(crate) store: &'a Store,
-    pub(crate) work_tree: &'a WorkTree,
-    /// Directories that are not captured: the work tree first, then those of ctrlz.
-    pub(crate) omit: Vec<PathBuf>,
-    /// Free space to leave on the store's disk.
-    pub(crate) min_free_bytes: u64,
-    pub(crate) threads: usize,
-    /// Whether to ignore captures and journals that ctrlz did not write to their files. They name
-    /// directories outside the work tree, and a `git pull` can create files in a store inside it.
-    pub(crate) only_originals: bool,
-}
 
 /// A plan, with the contents that it would replace.
 #[derive(Default)]
@@ -157,17 +40,6 @@ pub(crate) struct Prepared {
     pub(crate) plan: OutsidePlan,
     /// Absent if nothing was saved, so that the plan is only a preview.
     pack: Option<PackWriter>,
-}
-
-/// Options for restoring captures.
-#[derive(Default)]
-pub(crate) struct How {
-    /// Restores the earlier version even of paths that were changed since the step.
-    pub(crate) force: bool,
-    /// Replaces files that another process has open.
-    pub(crate) replace_used: bool,
-    /// Contents that the undo removed or overwrote in the work tree and does not restore.
-    pub(crate) unrestored: HashSet<ObjectId>,
 }
 
 /// Whether a plan will be applied.
@@ -179,46 +51,6 @@ pub(crate) enum Purpose {
 }
 
 impl Outside<'_> {
-    fn captures(&self) -> Captures<'_> {
-        Captures {
-            store: self.store,
-            work_tree: self.work_tree,
-            omit: &self.omit,
-            min_free_bytes: self.min_free_bytes,
-            only_originals: self.only_originals,
-        }
-    }
-
-    /// Records the state of `paths` before a step changes them, within `time`.
-    pub(crate) fn capture(
-        &self,
-        step: &str,
-        paths: &[PathBuf],
-        time: Option<Duration>,
-    ) -> Result<(), Error> {
-        if paths.is_empty() { Ok(()) } else { self.captures().capture(step, paths, time) }
-    }
-
-    /// Records the state after a step. Returns whether it changed something.
-    pub(crate) fn settle(&self, step: &str) -> Result<bool, Error> {
-        self.captures().settle(step)
-    }
-
-    /// Drops the capture of a step that did not run.
-    pub(crate) fn forget_step(&self, step: &str) -> Result<(), Error> {
-        self.captures().drop(step)
-    }
-
-    /// Removes captures that are too old or too large in total.
-    pub(crate) fn expire(&self) -> Result<(), Error> {
-        self.captures().expire()
-    }
-
-    /// Removes the captures that contain one of these blobs. Returns the commits that kept them.
-    pub(crate) fn forget(&self, ids: &dyn Fn(&ObjectId) -> bool) -> Result<Vec<ObjectId>, Error> {
-        self.captures().forget(ids)
-    }
-
     /// Plans to restore captures, named by their steps or undos, oldest first.
     pub(crate) fn plan(
         &self,
@@ -226,29 +58,28 @@ impl Outside<'_> {
         how: &How,
         purpose: Purpose,
     ) -> Result<Prepared, Error> {
-        let captures = self.captures();
         let mut taken: Vec<Capture> = Vec::new();
         for name in of {
-            taken.extend(captures.load(name)?);
+            taken.extend(self.load(name)?);
         }
         if taken.is_empty() {
             return Ok(Prepared::default());
         }
-        let pack = captures.pack();
-        let storing = Storing { store: self.store, pack: &pack };
+        let pack = self.pack();
+        let storing = StoreKeep::new(self.store, &pack);
         let keep: &dyn crate::scan::Keep = match purpose {
             Purpose::Preview => &HashOnly,
             Purpose::PutBack => &storing,
         };
         let mut reader = Reader { keep, budget: Budget::present(), omit: &self.omit };
-        let plan = plan_captures(&captures, &taken, &mut reader, how)?;
+        let plan = plan_captures(self, &taken, &mut reader, how)?;
         Ok(Prepared { plan, pack: (purpose == Purpose::PutBack).then_some(pack) })
     }
 
     /// Returns whether an unfinished restore left a journal.
     pub(crate) fn is_interrupted(&self) -> Result<bool, Error> {
         let is_journal = |path: &PathBuf| path.extension().is_some_and(|end| end == "journal");
-        Ok(self.captures().files()?.iter().any(is_journal))
+        Ok(self.files()?.iter().any(is_journal))
     }
 }
 

@@ -7,14 +7,18 @@ use crate::compare::Now;
 use crate::error::{Error, RestoreError};
 use crate::fs::{Dir, FileKind, MODE_BITS};
 use crate::git::{ObjectId, is_protected_name};
+use crate::hold::Recovery;
 use crate::path::{TreePath, escape, is_within};
+use crate::record::StoreKeep;
 use crate::restore::{Journal, Phase, Request, apply, check_room, plan, recover};
 use crate::scan::{Listing, ReadOutcome, read_entry};
 
-use super::capture::{self, Capture, Captures, Root, full_path, path_of};
+use super::capture::{self, Capture, Outside, Root, full_path, path_of};
 use super::planning::{PlannedRoot, want};
-use super::state::{Budget, State, Storing, Thing};
-use super::{Outside, OutsideChange, OutsideKept, OutsidePlan, Prepared, RecoveredRepository};
+use super::reader::Budget;
+use super::report::{OutsideChange, OutsideKept, RecoveredRepository};
+use super::state::{State, Thing};
+use super::{OutsidePlan, Prepared};
 
 /// Result of applying a plan.
 #[derive(Debug, Default)]
@@ -31,33 +35,23 @@ pub(crate) struct CapturedRepository {
     root: Root,
 }
 
-/// Result of recovering restores that a killed process left unfinished.
-#[derive(Debug, Default)]
-pub(crate) struct Recovered {
-    pub(crate) files: u64,
-    pub(crate) finished: bool,
-    pub(crate) kept: Vec<String>,
-    pub(crate) left: Vec<String>,
-}
-
 impl Outside<'_> {
     /// Saves the state that a plan replaces as a capture named `of`. Does not apply the plan.
     pub(crate) fn save_present(&self, prepared: &mut Prepared, of: &str) -> Result<(), Error> {
         let mut capture = capture::new(of);
         capture.roots = prepared.plan.roots.iter().map(root_of).collect();
-        self.captures().save(&capture, prepared.pack.take())
+        self.save(&capture, prepared.pack.take())
     }
 
     /// Applies a plan whose present state was saved as `of`. A root that fails is rolled back and
     /// reported; the other roots are still restored.
     pub(crate) fn put_back(&self, plan: OutsidePlan, of: &str) -> Finished {
-        let captures = self.captures();
         let mut finished = Finished { changes: plan.changes, left: Vec::new() };
         let capture =
             Capture { roots: plan.roots.iter().map(root_of).collect(), ..capture::new(of) };
         let capture = RefCell::new(capture);
         for (at, root) in plan.roots.iter().enumerate() {
-            match self.put_root_back(&captures, &capture, at, root) {
+            match self.put_root_back(&capture, at, root) {
                 Ok(left) => finished.left.extend(left),
                 Err(error) => {
                     let top = path_of(&full_path(&root.dir, &root.name));
@@ -70,15 +64,14 @@ impl Outside<'_> {
         }
         let mut capture = capture.into_inner();
         // Best effort: without it, redo compares with the state at that time.
-        let noted = captures.note_after(&mut capture, Budget::present());
-        drop(noted.and_then(|()| captures.keep_if_changed(&capture)));
+        let noted = self.note_after(&mut capture, Budget::present());
+        drop(noted.and_then(|()| self.keep_if_changed(&capture)));
         finished
     }
 
     /// Applies the plan of one root. Returns the temporary names that could not be removed.
     fn put_root_back(
         &self,
-        captures: &Captures<'_>,
         capture: &RefCell<Capture>,
         at: usize,
         root: &PlannedRoot,
@@ -90,12 +83,10 @@ impl Outside<'_> {
             &dir,
             &self.store.objects,
             &root.plan,
-            &captures.journal_path(&of, at),
+            &self.journal_path(&of, at),
             (None, ObjectId::EMPTY_TREE, None),
             self.threads.max(1),
-            &|dir, name, path| {
-                self.rescue(captures, &mut capture.borrow_mut(), at, (dir, name, path))
-            },
+            &|dir, name, path| self.rescue(&mut capture.borrow_mut(), at, (dir, name, path)),
         )?;
         Ok(applied.left.iter().map(|path| escape(&full_path(&root.dir, path))).collect())
     }
@@ -103,14 +94,13 @@ impl Outside<'_> {
     /// Saves a file that another process modified at the last moment, for redo to restore.
     fn rescue(
         &self,
-        captures: &Captures<'_>,
         capture: &mut Capture,
         at: usize,
         (dir, name, path): (&Dir, &[u8], &[u8]),
     ) -> Result<(), Error> {
         let moved = || Error::moved(path);
-        let pack = captures.pack();
-        let keep = Storing { store: self.store, pack: &pack };
+        let pack = self.pack();
+        let keep = StoreKeep::new(self.store, &pack);
         let kind = dir.stat(name)?.ok_or_else(moved)?.kind;
         let ReadOutcome::Read { stat, id, .. } = read_entry(dir, name, kind, &keep)? else {
             return Err(moved());
@@ -121,18 +111,17 @@ impl Outside<'_> {
         };
         let root = capture.roots.get_mut(at).ok_or_else(moved)?;
         root.before.0.insert(path.to_vec(), thing);
-        captures.save(capture, Some(pack))
+        self.save(capture, Some(pack))
     }
 
     /// Completes or rolls back the restores that a killed process left unfinished. If the directory
     /// cannot be opened, the next command tries again.
-    pub(crate) fn recover(&self) -> Result<Option<Recovered>, Error> {
-        let captures = self.captures();
-        let mut recovered: Option<Recovered> = None;
-        for path in captures.files()? {
+    pub(crate) fn recover(&self) -> Result<Option<Recovery>, Error> {
+        let mut recovered: Option<Recovery> = None;
+        for path in self.files()? {
             let Some((key, at)) = journal_key(&path) else { continue };
             let Some(journal) = Journal::load(&path)? else { continue };
-            let capture = captures.load_key(&key)?;
+            let capture = self.load_key(&key)?;
             let is_ours = !self.only_originals || journal.is_original(&path);
             let root = capture.as_ref().and_then(|capture| capture.roots.get(at));
             let root = root.filter(|root| is_ours && covers(root, &journal));
@@ -152,15 +141,15 @@ impl Outside<'_> {
             let place = root.dir.clone();
             let capture = RefCell::new(capture.clone());
             let rescue = |dir: &Dir, name: &[u8], path: &[u8]| {
-                self.rescue(&captures, &mut capture.borrow_mut(), at, (dir, name, path))
+                self.rescue(&mut capture.borrow_mut(), at, (dir, name, path))
             };
             let Ok(applied) = recover(&dir, &journal, &path, &rescue) else { continue };
             let mut capture = capture.into_inner();
             for root in &mut capture.roots {
                 root.after = None;
             }
-            captures.note_after(&mut capture, Budget::present())?;
-            captures.keep_if_changed(&capture)?;
+            self.note_after(&mut capture, Budget::present())?;
+            self.keep_if_changed(&capture)?;
             let all = recovered.get_or_insert_default();
             let shown = |path: &Vec<u8>| escape(&full_path(&place, path));
             all.files += journal.units.len() as u64;
@@ -173,10 +162,9 @@ impl Outside<'_> {
 
     /// Returns the newest captured directory of a version control system that a step changed.
     pub(crate) fn captured_repository(&self) -> Result<Option<CapturedRepository>, Error> {
-        let captures = self.captures();
         let mut newest: Option<CapturedRepository> = None;
-        for (key, _) in captures.keys()? {
-            let Some(capture) = captures.load_key(&key)? else { continue };
+        for (key, _) in self.keys()? {
+            let Some(capture) = self.load_key(&key)? else { continue };
             let is_whole = |root: &&Root| root.repository && !root.before.0.is_empty();
             for root in capture.roots.iter().filter(is_whole) {
                 let at_millis = capture.at_millis;
@@ -194,7 +182,6 @@ impl Outside<'_> {
         captured: CapturedRepository,
         into: &Path,
     ) -> Result<RecoveredRepository, Error> {
-        let captures = self.captures();
         let CapturedRepository { at_millis, root } = captured;
         let top = repository_dir(&root.path());
         let (mut request, mut missing) = (Request::default(), Vec::new());
@@ -220,11 +207,11 @@ impl Outside<'_> {
         let planned = PlannedRoot { dir, name, database: false, now: State::default(), plan };
         let mut journaled = capture::new(&of);
         journaled.roots = vec![root_of(&planned)];
-        captures.save(&journaled, None)?;
+        self.save(&journaled, None)?;
         let capture = RefCell::new(journaled);
-        let written = self.put_root_back(&captures, &capture, 0, &planned);
+        let written = self.put_root_back(&capture, 0, &planned);
         if !matches!(written, Err(Error::Restore(RestoreError::Interrupted { .. }))) {
-            captures.drop(&of)?;
+            self.forget_step(&of)?;
         }
         written?;
         let (from, into) = (path_of(&top), into.to_owned());

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use crate::compare::Trees;
+use crate::compare::{Extent, Trees};
 use crate::error::Error;
 use crate::fs::{Dir, fill_random};
 use crate::git::{ObjectId, Rules};
@@ -21,7 +21,8 @@ use crate::scan::{
 use crate::store::{Absorbed, Borrowed, Copied, Lender, Limits};
 
 use super::keep::HashOnly;
-use super::request::{Cause, TrackOptions};
+use super::recording::Recording;
+use super::request::Cause;
 
 /// The minimum number of files that are compared at the first snapshot.
 const MIN_SAMPLE: usize = 64;
@@ -164,15 +165,16 @@ impl Hold {
         let files = wrong.iter().map(file).collect();
         self.distrust_index(&WrongIndex { path: path.clone(), files, until })?;
         let Some(last) = last else { return Ok(None) };
-        let paths = wrong.into_iter().map(|loan| TreePath::from_scan(loan.path)).collect();
-        let options = TrackOptions { paths, rehash: true };
+        let paths: Vec<_> = wrong.into_iter().map(|loan| TreePath::from_scan(loan.path)).collect();
         let label = Some(format!(
             "correction: git's index was wrong about {path}, and so are the snapshots before this"
         ));
         let details = Details { label, ..Details::default() };
         let cause = Cause { correction: true, details, ..Cause::outside() };
-        let tracked = self.record_named(&options, &cause, &last, &Progress::default())?;
-        Ok(Some(tracked.operation))
+        let progress = Progress::default();
+        let recording = Recording::new(self, &cause, &progress, Extent::Whole);
+        let recorded = Recording { rehash: true, ..recording }.named(&paths, &last)?;
+        Ok(Some(recorded.operation))
     }
 
     /// Stops using the user's index for this work tree and makes the next scan read every file.

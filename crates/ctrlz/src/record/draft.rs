@@ -3,12 +3,10 @@
 use crate::git::ObjectId;
 use crate::hold::Recovery;
 use crate::log::{Meta, Operation};
-use crate::pack::Published;
-use crate::scan::{Content, Listing, Skipped};
+use crate::scan::{Listing, Skipped};
 
-use super::ignored::Kept;
+use super::kept::Kept;
 use super::moved::Renames;
-use super::quota::Allowance;
 
 /// A recorded state of the work tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +40,25 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Returns the report of a snapshot that changed nothing, without the figures of its scan.
+    pub(super) fn unchanged(operation: &Operation) -> Snapshot {
+        Snapshot {
+            hash: operation.snapshot,
+            operation: operation.id.clone(),
+            changed: false,
+            files: 0,
+            files_read: 0,
+            objects_written: 0,
+            bytes_written: 0,
+            borrowed: 0,
+            skipped: operation.meta.skipped.clone(),
+            quota_mark: None,
+            recovered: None,
+            watched: false,
+            wrong_index: None,
+        }
+    }
+
     /// Returns whether no path is missing because of a failure.
     pub fn is_complete(&self) -> bool {
         !self.skipped.iter().any(|skipped| skipped.reason.is_failure())
@@ -62,42 +79,4 @@ pub(super) struct Draft {
     pub(super) meta: Meta,
     pub(super) renames: Renames,
     pub(super) kept: Kept,
-}
-
-/// The operation of a recorded state.
-pub(super) struct Concluded {
-    pub(super) operation: Operation,
-    /// Whether it was appended, and is not the last operation.
-    pub(super) is_new: bool,
-    pub(super) published: Published,
-}
-
-impl Concluded {
-    /// Returns the report of a snapshot whose scan made `listing`.
-    pub(super) fn snapshot(&self, listing: &Listing, files_read: u64, borrowed: u64) -> Snapshot {
-        let is_known = |content: &Content| matches!(content, Content::Known(_));
-        let entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
-        Snapshot {
-            hash: self.operation.snapshot,
-            operation: self.operation.id.clone(),
-            changed: self.is_new,
-            files: entries.filter(|entry| is_known(&entry.content)).count() as u64,
-            files_read,
-            objects_written: self.published.objects,
-            bytes_written: self.published.bytes,
-            borrowed,
-            skipped: self.operation.meta.skipped.clone(),
-            quota_mark: None,
-            recovered: None,
-            watched: false,
-            wrong_index: None,
-        }
-    }
-
-    /// Returns the quota warning threshold that this operation crossed.
-    pub(super) fn quota_mark(&self, room: Option<&Allowance>) -> Option<u64> {
-        let used = room.filter(|_| self.is_new)?.used;
-        let (before, after) = (used.warning(), used.and(self.published.bytes).warning());
-        after.filter(|_| after > before)
-    }
 }

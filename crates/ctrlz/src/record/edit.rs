@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::fs::MODE_BITS;
-use crate::log::Meta;
-use crate::path::{PathText, is_within, join};
+use crate::log::{Meta, Operation};
+use crate::path::{PathText, join};
 use crate::scan::{Content, Listing, ReadOutcome, SkipReason, Skipped};
 use crate::store::TreeChange;
 
@@ -12,17 +12,23 @@ use crate::store::TreeChange;
 pub(super) struct Edit {
     pub(super) changes: BTreeMap<Vec<u8>, TreeChange>,
     pub(super) meta: Meta,
+    /// The number of files that were read one by one.
     pub(super) read: u64,
 }
 
 impl Edit {
-    /// Removes `path` and everything below it.
-    pub(super) fn forget(&mut self, path: &[u8]) {
-        self.changes.insert(path.to_vec(), None);
-        self.meta.skipped.retain(|skipped| !is_within(&skipped.path, path));
-        self.meta.modes.retain(|(known, _)| !is_within(&known.clone().into_bytes(), path));
-        self.meta.empty_dirs.retain(|dir| !is_within(dir.as_bytes(), path));
-        self.meta.rules.hidden.retain(|(file, _)| !is_within(&file.clone().into_bytes(), path));
+    /// Returns no changes to a snapshot.
+    pub(super) fn of(last: &Operation) -> Edit {
+        Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read: 0 }
+    }
+
+    /// Forgets the metadata of all paths that are gone or rescanned.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(&[u8]) -> bool) {
+        let Meta { skipped, modes, empty_dirs, rules, .. } = &mut self.meta;
+        skipped.retain(|skipped| !is_gone(&skipped.path));
+        modes.retain(|(path, _)| !is_gone(&path.clone().into_bytes()));
+        empty_dirs.retain(|dir| !is_gone(dir.as_bytes()));
+        rules.hidden.retain(|(path, _)| !is_gone(&path.clone().into_bytes()));
     }
 
     pub(super) fn take_file(&mut self, path: &[u8], outcome: ReadOutcome) {

@@ -7,19 +7,20 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use crate::compare::find;
+use crate::compare::{Extent, find};
 use crate::error::Error;
 use crate::git::Kind;
 use crate::hold::Hold;
 use crate::log::OpenStep;
 use crate::path::{TreePath, split};
+use crate::scan::Progress;
 use crate::store::edit_tree;
 
-use super::credit::Ending;
 use super::draft::Draft;
-use super::ignored::Kept;
+use super::kept::Kept;
 use super::moved::Renames;
-use super::request::Cause;
+use super::recording::{Recording, Scanned};
+use super::request::{Cause, Ending};
 
 /// Maximum size in bytes of a file for which a reported edit is used.
 const MAX_BYTES: u64 = 16 << 20;
@@ -93,7 +94,11 @@ impl Hold {
             return Ok(users);
         };
         let objects = &self.store.objects;
-        let pack = self.pack_writer();
+        // The edit cannot be the step's, like every change during a call that was refused.
+        let ending = Ending { step: step.info.step.clone(), refused: true, ..Ending::default() };
+        let cause = Cause { ending: Some(ending), ..Cause::outside() };
+        let progress = Progress::default();
+        let recording = Recording::new(self, &cause, &progress, Extent::Part);
         let mut changes = BTreeMap::new();
         for edit in edits.iter().filter(|edit| step.paths.contains(&edit.path)) {
             let path = &edit.path;
@@ -111,7 +116,7 @@ impl Hold {
                 }
                 continue;
             }
-            let id = pack.add(Kind::Blob, found.as_bytes(), |id| objects.holds(id))?;
+            let id = recording.pack.add(Kind::Blob, found.as_bytes(), |id| objects.holds(id))?;
             if let Some(id) = id {
                 changes.insert(path.as_bytes().to_vec(), Some((recorded.kind, id)));
             }
@@ -119,13 +124,10 @@ impl Hold {
         if changes.is_empty() {
             return Ok(users);
         }
-        let tree = edit_tree(objects, &pack, last.snapshot, &changes)?;
-        // The edit cannot be the step's, like every change during a call that was refused.
-        let ending = Ending { step: step.info.step.clone(), refused: true, ..Ending::default() };
-        let cause = Cause { ending: Some(ending), ..Cause::outside() };
+        let tree = edit_tree(objects, &recording.pack, last.snapshot, &changes)?;
         let (meta, kept) = (last.meta.clone(), Kept::default());
         let draft = Draft { tree, meta, renames: Renames::default(), kept };
-        self.conclude(&cause, Some(&last), draft, pack)?;
+        recording.finish(Some(&last), draft, Scanned::default())?;
         Ok(users)
     }
 

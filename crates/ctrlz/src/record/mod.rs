@@ -1,34 +1,39 @@
 //! Recording: every snapshot is made here.
 //!
 //! ```text
+//! recording    the sequence of every snapshot: list, check the limits, read, append
 //! whole        a scan of everything, narrowed by the stat cache
-//! differences  the paths that differ from the stat cache
-//! watched      the paths that a watcher reports
-//! part         the previous snapshot with some paths rescanned, for both
-//! named        paths that a caller names
+//! part         the previous snapshot with some paths rescanned:
+//! differences  - those that differ from the stat cache
+//! watched      - those that a watcher reports
+//! named        - those that a caller names
 //! shared       the result of a scan by another process
 //! ignored      ignored files that are kept beside the snapshot
 //! found        edits by the user that the report about a tool proves
 //! borrowed     blobs from the user's repository
-//! credit       the steps that changes belong to
+//! credit       the steps that changes belong to, by the evidence about them
 //! quota        limits on size
 //! ```
 //!
-//! All of them end in [`Hold::conclude`], which appends an operation if the state differs from the
-//! last one.
+//! All of them end in [`Recording::finish`], which appends an operation if the state differs from
+//! the last one.
 
 mod borrowed;
 mod credit;
 mod differences;
 mod draft;
 mod edit;
+mod evidence;
+mod file;
 mod found;
 mod ignored;
 mod keep;
+mod kept;
 mod moved;
 mod named;
 mod part;
 mod quota;
+mod recording;
 mod remembered;
 mod request;
 mod shared;
@@ -36,28 +41,27 @@ mod uncaptured;
 mod watched;
 mod whole;
 
+use crate::compare::Extent;
 use crate::error::Error;
 use crate::fs::Dir;
 use crate::git::ObjectId;
 use crate::hold::{Context, Hold};
-use crate::log::{Details, NewOperation, OpenGap, Operation, read_operation};
+use crate::log::{OpenGap, read_operation};
 use crate::pack::PackWriter;
 use crate::scan::{ListInput, Progress, Seeding, StatCache};
 use crate::store::Store;
 
-use draft::{Concluded, Draft};
-use moved::Renames;
+use recording::Recording;
 use request::Need;
 
 pub use draft::Snapshot;
 pub use found::FileEdit;
 pub use request::TrackOptions;
 
-pub(crate) use credit::Ending;
 pub(crate) use draft::Recorded;
+pub(crate) use file::{capture, look};
 pub(crate) use keep::{HashOnly, StoreKeep};
-pub(crate) use named::{capture, look};
-pub(crate) use request::{Cause, NamedLimit};
+pub(crate) use request::{Cause, Ending, NamedLimit};
 pub(crate) use shared::Moment;
 pub(crate) use uncaptured::{created_uncaptured, left_out_paths};
 
@@ -72,7 +76,7 @@ impl Hold {
         let cause = &self.with_doubts(cause)?;
         let is_whole = options.paths.is_empty() && !options.rehash;
         if self.context.options.watch && is_whole {
-            self.record_watched(options, cause, progress)
+            self.record_watched(cause, progress)
         } else {
             self.record_by_scan(Need::Snapshot, options, cause, progress)
         }
@@ -98,21 +102,26 @@ impl Hold {
         let began = Moment::now();
         let last = self.work_tree.last_or_salvaged(&self.store)?;
         let gap = if options.paths.is_empty() { None } else { self.open_gap()? };
+        let recording = || Recording {
+            rehash: options.rehash,
+            ..Recording::new(self, cause, progress, Extent::Whole)
+        };
+        let paths = &options.paths;
         let recorded = match last {
-            Some(last) if !options.paths.is_empty() && self.rules_hold(options, &last)? => {
-                self.record_named(options, cause, &last, progress)?
+            Some(last) if !paths.is_empty() && self.rules_hold(paths, &last)? => {
+                recording().named(paths, &last)?
             }
             // Without a previous snapshot there is nothing to take the other paths from.
             last => {
-                let whole = self.record_whole(need, options, cause, last.as_ref(), progress)?;
+                let whole = recording().whole(need, last.as_ref())?;
                 self.note_scan(began, &whole.operation, &whole.snapshot);
-                if options.paths.is_empty() {
+                if paths.is_empty() {
                     whole
                 } else {
                     // Named files are captured even if they are ignored or large.
-                    let files = whole.snapshot.files;
-                    let named = self.record_named(options, cause, &whole.operation, progress)?;
-                    Recorded { snapshot: Snapshot { files, ..named.snapshot }, ..named }
+                    let named = recording().named(paths, &whole.operation)?;
+                    let snapshot = Snapshot { files: whole.snapshot.files, ..named.snapshot };
+                    Recorded { snapshot, ..named }
                 }
             }
         };
@@ -126,33 +135,6 @@ impl Hold {
             }
         }
         Ok(recorded)
-    }
-
-    /// Publishes the objects, and appends an operation if the state differs from the last one.
-    fn conclude(
-        &self,
-        cause: &Cause,
-        last: Option<&Operation>,
-        draft: Draft,
-        pack: PackWriter,
-    ) -> Result<Concluded, Error> {
-        let Draft { tree, meta, renames: Renames { moved, unlinked }, kept } = draft;
-        let is_same = |last: &&Operation| {
-            kept.new.is_none() && last.snapshot == tree && last.meta.says_the_same_as(&meta)
-        };
-        if let Some(last) = last.filter(is_same).filter(|_| !cause.always) {
-            // Objects that had gone missing are replaced even if the state is the same.
-            let published = pack.publish()?;
-            if published.objects > 0 {
-                self.store.objects.refresh()?;
-            }
-            return Ok(Concluded { operation: last.clone(), is_new: false, published });
-        }
-        let (kind, details, pack) = self.credited(cause, pack, last, (&tree, &meta), &kept)?;
-        let details = Details { moved, unlinked, ..details };
-        let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
-        let (operation, published) = self.work_tree.append(&self.store, pack, last, new)?;
-        Ok(Concluded { operation, is_new: true, published })
     }
 
     /// Returns a pack writer that leaves the configured space on the disk free, at most 1 GiB.

@@ -9,7 +9,7 @@ use crate::compare::{Trees, changes, find};
 use crate::fs::FileKind;
 use crate::git::ObjectId;
 use crate::log::{Moved, Operation};
-use crate::path::{TreePath, join, split};
+use crate::path::{TreePath, join};
 use crate::scan::{Content, ListedDir, StatCache};
 
 use super::remembered::kept_inodes;
@@ -73,7 +73,7 @@ impl Hold {
             if let Some(to) = touched.get(&inode)
                 && from != *to
                 && unlinked.len() < MAX_MOVED
-                && self.is_gone(&from)
+                && self.root.glimpse_stat(from.as_bytes()).is_none()
             {
                 unlinked.push(Moved { from: self.path_in(last, from.clone(), id), to: to.clone() });
             }
@@ -96,11 +96,6 @@ impl Hold {
             note(TreePath::from_scan(path), None, inode);
         }
         Renames { moved, unlinked }
-    }
-
-    fn is_gone(&self, path: &TreePath) -> bool {
-        let (dir, name) = split(path.as_bytes());
-        self.root.glimpse(dir).is_none_or(|dir| dir.stat(name).is_none())
     }
 
     /// Returns the path that a file had in the last snapshot. With a watcher the cache may be older

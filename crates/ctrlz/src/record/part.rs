@@ -1,49 +1,66 @@
 //! The last snapshot with some paths rescanned, which a watcher or the stat cache names.
 //!
 //! Rules, coverage, permissions and empty directories are those of a full scan. Where the paths do
-//! not decide them, the functions return `None` and a full scan follows.
+//! not decide them, the functions fail with [`Unfit::NeedsWhole`] and a full scan follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compare::{Trees, changes};
-use crate::error::Error;
+use crate::error::{Error, RecordError};
 use crate::fs::FileKind;
 use crate::git::{Kind, hash_object};
 use crate::log::{Meta, Operation};
-use crate::pack::PackWriter;
 use crate::path::{PathText, TreePath, dirs_above, is_within, join, split};
-use crate::scan::{
-    Content, Dirty, ListInput, ListedDir, Listing, Progress, SkipReason, StatCache, list,
-    read_listing,
-};
+use crate::scan::{Content, Dirty, ListInput, ListedDir, Listing, SkipReason, StatCache, list};
 use crate::store::edit_tree;
 
-use super::draft::{Concluded, Draft};
+use super::draft::{Draft, Recorded, Snapshot};
 use super::edit::Edit;
-use super::ignored::Kept;
-use super::keep::StoreKeep;
-use super::quota::Allowance;
-use super::request::Cause;
-use crate::hold::Hold;
+use super::kept::Kept;
+use super::recording::{Recording, Scanned};
 
-/// The minimum number of files that are read on several threads.
-const MANY_FILES: u64 = 32;
 /// The minimum number of paths that are listed on several threads.
 const MANY_PATHS: usize = 64;
 
-/// The rescanned paths.
-pub(super) struct Looked {
+/// The rescanned paths, and the snapshot that holds the others.
+pub(super) struct Part<'a> {
+    pub(super) last: &'a Operation,
+    /// The number of files in that snapshot.
+    pub(super) files: u64,
+    /// The cache of the last scan, if it was loaded.
+    pub(super) cache: Option<&'a StatCache>,
     pub(super) dirty: Dirty,
-    pub(super) listing: Listing,
-    pub(super) read: u64,
-    pub(super) room: Option<Allowance>,
+    pub(super) scanned: Scanned,
 }
 
-impl Looked {
-    /// Returns whether a path is missing. It may have been renamed to one that was not rescanned.
-    pub(super) fn lacks_something(&self) -> bool {
-        !self.listing.vanished.is_empty()
-            || !self.dirty.paths().all(|path| is_listed(&self.listing, path))
+/// Returns whether a dirty path is missing. It may have been renamed to one that was not rescanned.
+pub(super) fn lacks_something(listing: &Listing, dirty: &Dirty) -> bool {
+    !listing.vanished.is_empty() || !dirty.paths().all(|path| is_listed(listing, path))
+}
+
+/// Reason why a partial scan recorded nothing.
+pub(super) enum Unfit {
+    /// A full scan is required.
+    NeedsWhole,
+    Failed(Error),
+}
+
+impl From<Error> for Unfit {
+    /// A full scan needs no older object, replaces lost ones, and decides what to leave out.
+    fn from(error: Error) -> Unfit {
+        use RecordError::{NoSpace, OverBudget, OverQuota};
+        let is_full =
+            matches!(error, Error::Record(OverBudget { .. } | OverQuota { .. } | NoSpace { .. }));
+        if is_full || error.is_damage() { Unfit::NeedsWhole } else { Unfit::Failed(error) }
+    }
+}
+
+/// Returns the result of a partial scan, or `None` if a full scan is required.
+pub(super) fn or_whole<T>(result: Result<T, Unfit>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(recorded) => Ok(Some(recorded)),
+        Err(Unfit::NeedsWhole) => Ok(None),
+        Err(Unfit::Failed(error)) => Err(error),
     }
 }
 
@@ -57,106 +74,79 @@ pub(super) fn to_try_again(last: &Operation) -> Option<impl Iterator<Item = Vec<
     (!is_hopeless).then(|| failed.map(|skipped| skipped.path.clone()))
 }
 
-impl Hold {
-    /// Lists and reads the dirty paths. Returns `None` if a full scan is required.
-    pub(super) fn look_at_dirty(
-        &self,
-        cause: &Cause,
-        dirty: Dirty,
-        keep: &StoreKeep<'_>,
-        progress: &Progress,
-    ) -> Result<Option<Looked>, Error> {
+impl Recording<'_> {
+    /// Lists and reads the dirty paths.
+    pub(super) fn rescan(&self, dirty: &Dirty) -> Result<Scanned, Unfit> {
         if dirty.covers(b"") {
-            return Ok(None);
+            return Err(Unfit::NeedsWhole);
         }
-        let mut listing = self.list_dirty(cause, &dirty, keep, progress)?;
-        let read = self.check_budget(&listing, progress)?;
-        let room = self.room_for(cause, &listing)?;
-        if room.is_some_and(|room| !room.fits_all(keep, &listing)) {
-            // A full scan decides which files are left out.
-            return Ok(None);
-        }
-        let threads = if read < MANY_FILES { 1 } else { self.context.options.threads.max(1) };
-        read_listing(&self.root, &mut listing, keep, threads, progress)?;
-        Ok(Some(Looked { dirty, listing, read, room }))
+        Ok(self.read(self.list_dirty(dirty)?)?)
     }
 
-    /// Applies the rescanned paths to the last snapshot, given its number of files.
-    pub(super) fn edited(
-        &self,
-        last: &Operation,
-        files: u64,
-        looked: &Looked,
-        pack: &PackWriter,
-        cache: Option<&StatCache>,
-    ) -> Result<Option<Draft>, Error> {
-        let Looked { dirty, listing, read, .. } = looked;
-        let found = listing.dirs.iter().map(|dir| dir.entries.len() as u64).sum::<u64>();
-        if files.saturating_add(found) > self.context.options.max_files {
-            return Ok(None);
-        }
-        let objects = &self.store.objects;
-        let trees = Trees::new(objects);
-        if !rules_hold(&trees, last, dirty, listing)? {
-            return Ok(None);
-        }
-        let edit = edit(&trees, last, dirty, listing, *read)?;
-        let tree = edit_tree(objects, pack, last.snapshot, &edit.changes)?;
-        let renames = self.moved(cache, last, &listing.dirs);
-        Ok(Some(Draft { tree, meta: edit.meta, renames, kept: Kept::default() }))
-    }
-
-    /// Records a draft with the ignored files that are kept. Also returns the number of files in
-    /// the snapshot, given that of the last one.
-    pub(super) fn conclude_part(
-        &self,
-        cause: &Cause,
-        last: &Operation,
-        (draft, kept): (Draft, Kept),
-        pack: PackWriter,
-        files: u64,
-    ) -> Result<(Concluded, u64), Error> {
+    /// Applies the rescanned paths to the last snapshot and records it, with the ignored files that
+    /// `keep_ignored` returns.
+    pub(super) fn part(
+        self,
+        part: Part<'_>,
+        keep_ignored: impl FnOnce(&Recording<'_>, &Part<'_>) -> Result<Kept, Unfit>,
+    ) -> Result<Recorded, Unfit> {
+        let objects = &self.hold.store.objects;
+        let draft = self.edited(&part)?;
+        let kept = keep_ignored(&self, &part)?;
         let meta = Meta { companion: kept.same, ..draft.meta };
         let draft = Draft { meta, kept, ..draft };
-        let concluded = self.conclude(cause, Some(last), draft, pack)?;
-        let mut files = files;
-        for change in changes(&self.store.objects, &last.snapshot, &concluded.operation.snapshot)? {
+        let Part { last, mut files, scanned, .. } = part;
+        let recorded = self.finish(Some(last), draft, scanned)?;
+        for change in changes(objects, &last.snapshot, &recorded.snapshot.hash)? {
             files += u64::from(change.before.is_none());
             files = files.saturating_sub(u64::from(change.after.is_none()));
         }
-        Ok((concluded, files))
+        let snapshot = Snapshot { files, ..recorded.snapshot };
+        Ok(Recorded { snapshot, listing: Listing::default(), ..recorded })
+    }
+
+    /// Applies the rescanned paths to the last snapshot.
+    fn edited(&self, part: &Part<'_>) -> Result<Draft, Unfit> {
+        let Part { last, dirty, scanned: Scanned { listing, .. }, .. } = part;
+        let found = listing.dirs.iter().map(|dir| dir.entries.len() as u64).sum::<u64>();
+        if part.files.saturating_add(found) > self.hold.context.options.max_files {
+            return Err(Unfit::NeedsWhole);
+        }
+        let objects = &self.hold.store.objects;
+        let trees = Trees::new(objects);
+        if !rules_hold(&trees, last, dirty, listing)? {
+            return Err(Unfit::NeedsWhole);
+        }
+        let edit = edit(&trees, last, dirty, listing)?;
+        let tree = edit_tree(objects, &self.pack, last.snapshot, &edit.changes)?;
+        let renames = self.hold.moved(part.cache, last, &listing.dirs);
+        Ok(Draft { tree, meta: edit.meta, renames, kept: Kept::default() })
     }
 
     /// Lists the dirty paths by the rules of a full scan.
-    fn list_dirty(
-        &self,
-        cause: &Cause,
-        dirty: &Dirty,
-        keep: &StoreKeep<'_>,
-        progress: &Progress,
-    ) -> Result<Listing, Error> {
+    fn list_dirty(&self, dirty: &Dirty) -> Result<Listing, Error> {
         if dirty.paths().next().is_none() {
             return Ok(Listing::default());
         }
-        let cache = StatCache::default();
-        let input = self.context.list_input(&self.store, &self.root, &cache)?;
+        let (hold, cache) = (self.hold, StatCache::default());
+        let input = hold.context.list_input(&hold.store, &hold.root, &cache)?;
         // For a few paths, starting threads costs more than it saves.
         let threads = if dirty.paths().count() < MANY_PATHS { 1 } else { input.threads };
-        let (only, placed) = (Some(dirty), Some(&cause.placed));
+        let (only, placed) = (Some(dirty), Some(&self.cause.placed));
         let input = ListInput { only, placed, threads, ..input };
-        let listing = list(&self.root, &input, keep, progress)?;
+        let listing = list(&hold.root, &input, &self.keep(), self.progress)?;
         // The user's index may be large, and only matters for ignored and for new large files.
         let matters = |content: &Content| {
             matches!(content, Content::Ignored | Content::Skipped(SkipReason::TooLarge { .. }))
         };
         let mut entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
         let Some(repo) =
-            self.context.repo.as_ref().filter(|_| entries.any(|entry| matters(&entry.content)))
+            hold.context.repo.as_ref().filter(|_| entries.any(|entry| matters(&entry.content)))
         else {
             return Ok(listing);
         };
         let (index, _) = repo.index()?;
-        list(&self.root, &ListInput { index: index.as_ref(), ..input }, keep, progress)
+        list(&hold.root, &ListInput { index: index.as_ref(), ..input }, &self.keep(), self.progress)
     }
 }
 
@@ -223,22 +213,16 @@ fn edit(
     last: &Operation,
     dirty: &Dirty,
     listing: &Listing,
-    read: u64,
 ) -> Result<Edit, Error> {
-    let mut edit = Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read };
+    let mut edit = Edit::of(last);
     // An ancestor missing from the listing was removed or is unreadable.
     let closed = dirty.ways().filter(|way| dir_at(listing, way).is_none());
     let gone: Vec<Vec<u8>> = dirty.paths().chain(closed).map(<[u8]>::to_vec).collect();
     let gone_set = Dirty::new(gone.iter().cloned());
     let is_way = |path: &[u8]| dirty.names_in(path).is_some();
-    let Meta { skipped, modes, empty_dirs, rules, .. } = &mut edit.meta;
-    skipped.retain(|skipped| !gone_set.covers(&skipped.path));
-    modes.retain(|(path, _)| {
-        let path = path.clone().into_bytes();
-        !gone_set.covers(&path) && !is_way(&path)
-    });
-    empty_dirs.retain(|dir| !gone_set.covers(dir.as_bytes()));
-    rules.hidden.retain(|(path, _)| !gone_set.covers(&path.clone().into_bytes()));
+    edit.forget(|path| gone_set.covers(path));
+    // Of ancestors, the permissions are listed again.
+    edit.meta.modes.retain(|(path, _)| !is_way(&path.clone().into_bytes()));
     edit.changes.extend(gone.into_iter().map(|path| (path, None)));
     let kept = edit.meta.rules.hidden.clone();
     edit.take_listing(listing);

@@ -1,31 +1,23 @@
-//! The quota of the stores, and the files that a snapshot leaves out because of it.
+//! Limits on the size of a snapshot, and the files that it leaves out because of the quota.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, QuotaUse, RecordError};
-use crate::fs::disk_use;
+use crate::fs::{check_free, disk_use};
 use crate::git::{Kind, ObjectId, hash_object};
 use crate::hold::{Context, Hold};
 use crate::path::join;
 use crate::scan::{
-    Content, Keep, LargeProblem, ListInput, Listing, Progress, SkipReason, Skipped, hash_large,
-    read_listing,
+    Content, Keep, LargeProblem, Listing, Progress, SkipReason, Skipped, hash_large, read_listing,
 };
 use crate::store::Store;
 
 use super::keep::StoreKeep;
-use super::request::Cause;
-
-/// The limit on the size of a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
-    Quota,
-    /// Limited by the disk only, for files that are about to be overwritten.
-    Disk,
-}
+use super::request::{Cause, Room};
 
 /// Returns an upper bound for the stored size of a file. Fast compression adds up to an eighth to
 /// incompressible data.
@@ -75,14 +67,69 @@ impl Hold {
         }
         let used = self.context.quota_use(self.store.path())?;
         let (left, needed) = (used.left(), overhead(listing));
-        if needed > left {
-            return Err(Error::Record(RecordError::OverQuota {
-                path: self.store.path().to_owned(),
-                used: Box::new(used),
-            }));
-        }
-        Ok(Some(Allowance { used, content_bytes: left - needed }))
+        let room = Allowance { used, content_bytes: left.saturating_sub(needed) };
+        if needed > left { Err(room.exceeded(self)) } else { Ok(Some(room)) }
     }
+
+    /// Fails if the snapshot would be too large. Returns the number of files to read.
+    pub(super) fn check_budget(
+        &self,
+        listing: &Listing,
+        progress: &Progress,
+    ) -> Result<u64, Error> {
+        let (mut files, mut to_read, mut bytes) = (0, 0, 0);
+        for entry in listing.dirs.iter().flat_map(|dir| &dir.entries) {
+            files += u64::from(matches!(entry.content, Content::Known(_) | Content::ToRead));
+            if entry.content == Content::ToRead {
+                to_read += 1;
+                bytes += entry.stat.bytes;
+            }
+        }
+        progress.files_to_read.store(to_read, Ordering::Relaxed);
+        let over = |what, found, limit, measure: fn(u64) -> u64| {
+            Error::Record(RecordError::OverBudget {
+                what,
+                found,
+                limit,
+                largest: largest(listing, measure),
+            })
+        };
+        if files > self.context.options.max_files {
+            return Err(over("files", files, self.context.options.max_files, |_| 1));
+        }
+        if bytes > self.context.options.max_snapshot_bytes {
+            return Err(over(
+                "new bytes",
+                bytes,
+                self.context.options.max_snapshot_bytes,
+                |bytes| bytes,
+            ));
+        }
+        if bytes > 0 {
+            let reserve = self.context.options.min_free_bytes;
+            // Text compresses to about a quarter.
+            check_free(self.store.path(), |free| bytes / 4 + reserve.min(free / 10))?;
+        }
+        Ok(to_read)
+    }
+}
+
+/// Returns the five largest top-level entries by a measure of their files.
+fn largest(listing: &Listing, measure: fn(u64) -> u64) -> Vec<(Vec<u8>, u64)> {
+    let mut sizes: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+    for dir in &listing.dirs {
+        for entry in &dir.entries {
+            if matches!(entry.content, Content::Known(_) | Content::ToRead) {
+                let path = join(&dir.path, &entry.name);
+                let top = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+                *sizes.entry(top.to_vec()).or_default() += measure(entry.stat.bytes);
+            }
+        }
+    }
+    let mut sizes: Vec<(Vec<u8>, u64)> = sizes.into_iter().collect();
+    sizes.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+    sizes.truncate(5);
+    sizes
 }
 
 fn is_to_read(entry: &crate::scan::ListedEntry) -> bool {
@@ -101,7 +148,7 @@ pub(crate) fn stores(data_dir: &Path) -> Vec<PathBuf> {
 /// The bytes that a snapshot may write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
-    pub(super) used: QuotaUse,
+    used: QuotaUse,
     content_bytes: u64,
 }
 
@@ -111,25 +158,32 @@ impl Allowance {
         self.content_bytes.saturating_sub(keep.pack.bytes())
     }
 
-    /// Leaves out the largest files until the rest fits.
-    ///
-    /// If the listing does not fit by its sizes, all files are read to find those that the store
-    /// already has.
-    pub(super) fn fit(
+    /// Returns the error of a snapshot that does not fit.
+    pub(super) fn exceeded(&self, hold: &Hold) -> Error {
+        let (path, used) = (hold.store.path().to_owned(), Box::new(self.used));
+        Error::Record(RecordError::OverQuota { path, used })
+    }
+
+    /// Returns the warning threshold that the use of the quota crosses with `bytes` more.
+    pub(super) fn mark_crossed_by(&self, bytes: u64) -> Option<u64> {
+        let (before, after) = (self.used.warning(), self.used.and(bytes).warning());
+        after.filter(|_| after > before)
+    }
+
+    /// Leaves out the largest files until the rest fits. All files are read to find those that the
+    /// store already has.
+    pub(super) fn leave_out(
         &self,
         hold: &Hold,
         listing: &mut Listing,
         keep: &StoreKeep<'_>,
-        input: &ListInput<'_>,
         progress: &Progress,
     ) -> Result<(), Error> {
-        if self.fits_all(keep, listing) {
-            return Ok(());
-        }
         let left = self.left(keep);
         let probe = Probe { keep, new: Mutex::default() };
         let rules = listing.hidden_rules.clone();
-        read_listing(&hold.root, listing, &probe, input.threads, progress)?;
+        let threads = hold.context.options.threads.max(1);
+        read_listing(&hold.root, listing, &probe, threads, progress)?;
         // Files that are left out below are not captured.
         listing.hidden_rules = rules;
         let new = probe.new.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -1,13 +1,15 @@
 //! The request for a snapshot: the files to scan, and the reason for it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::log::{Details, OperationKind};
+use crate::fs::Time;
+use crate::log::{Details, OperationKind, Uncaptured};
 use crate::path::TreePath;
 use crate::scan::Placed;
 
-use super::credit::Ending;
-use super::quota::Room;
+/// Tolerance for the start of a tool: clients measure its duration a little before they report it.
+/// A user takes longer than this to switch from an editor to a permission question.
+const SLACK: Duration = Duration::from_millis(250);
 
 /// Options of a snapshot.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +28,35 @@ pub(crate) struct NamedLimit {
     pub(crate) bytes: Option<u64>,
     /// Deadline. Files that cannot be read by then are left out.
     pub(crate) until: Option<Instant>,
+}
+
+/// The step that ends, with the evidence from its client.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ending {
+    pub(crate) step: String,
+    /// The start of the tool, if the client reports its duration.
+    pub(crate) ran_since: Option<Time>,
+    /// Whether the tool was refused and never ran.
+    pub(crate) refused: bool,
+    /// Uncaptured paths that it removed or changed.
+    pub(crate) uncaptured: Vec<Uncaptured>,
+    /// Whether it changed captured files outside of the work tree.
+    pub(crate) outside: bool,
+}
+
+impl Ending {
+    /// Returns the earliest change time of a tool that ended now and ran for `duration`.
+    pub(crate) fn start_of(duration: Duration) -> Time {
+        Time::now().minus_millis((duration + SLACK).as_millis().try_into().unwrap_or(i64::MAX))
+    }
+}
+
+/// The limit on the size of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Quota,
+    /// Limited by the disk only, for files that are about to be overwritten.
+    Disk,
 }
 
 /// The reason for a snapshot.

@@ -13,10 +13,8 @@ use crate::fs::private;
 use crate::git::ObjectId;
 use crate::log::{Operation, WorkTree};
 use crate::options::Options;
-use crate::pack::Published;
-use crate::scan::Listing;
 
-use super::draft::{Concluded, Snapshot};
+use super::draft::Snapshot;
 use super::request::TrackOptions;
 use crate::hold::Hold;
 
@@ -71,10 +69,8 @@ impl Hold {
         let last = self.work_tree.last(&self.store)?;
         let last = last.filter(|last| last.commit == note.commit);
         Ok(last.map(|operation| {
-            let published = Published::default();
-            let concluded = Concluded { operation, is_new: false, published };
-            let snapshot = concluded.snapshot(&Listing::default(), 0, note.borrowed);
-            Snapshot { files: note.files, ..snapshot }
+            let snapshot = Snapshot::unchanged(&operation);
+            Snapshot { files: note.files, borrowed: note.borrowed, ..snapshot }
         }))
     }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now_millis;
+use crate::compare::Extent;
 use crate::error::Error;
 use crate::fs::Dir;
 use crate::fs::private::{self, Durable};
@@ -19,15 +20,14 @@ use crate::hold::{Context, Hold};
 use crate::log::{Operation, WorkTree};
 use crate::options::Options;
 use crate::path::PathText;
-use crate::scan::{Dirty, Listing, Progress};
+use crate::scan::{Dirty, Progress};
 use crate::store::{Borrowed, Store};
 use crate::watch::{Cursor, Scope, changes_since};
 
-use super::draft::Recorded;
-use super::keep::StoreKeep;
-use super::part::{Looked, to_try_again};
+use super::draft::{Recorded, Snapshot};
+use super::part::{Part, Unfit, lacks_something, or_whole, to_try_again};
+use super::recording::{Recording, Scanned};
 use super::request::{Cause, Need, TrackOptions};
-use super::whole::is_for_a_scan;
 
 /// The maximum number of scans if names keep changing.
 const ROUNDS: usize = 3;
@@ -105,7 +105,6 @@ impl Hold {
     /// Records the paths that a watcher reports, or everything if a full scan is required.
     pub(super) fn record_watched(
         &self,
-        options: &TrackOptions,
         cause: &Cause,
         progress: &Progress,
     ) -> Result<Recorded, Error> {
@@ -118,19 +117,15 @@ impl Hold {
         if let (Some(ground), Some(state), Some((token, Some(dirty)))) = (&ground, &state, &answer)
         {
             let told = Told { ground, state, token: token.clone(), dirty: dirty.clone() };
-            match self.record_dirty(cause, &told, progress) {
-                Ok(Some(recorded)) => {
-                    self.drop_abandoned()?;
-                    self.close_gap();
-                    return Ok(recorded);
-                }
-                Ok(None) => (),
-                // A full scan needs no older object and replaces lost ones.
-                Err(error) if is_for_a_scan(&error) => (),
-                Err(error) => return Err(error),
+            let recording = Recording::new(self, cause, progress, Extent::Part);
+            if let Some(recorded) = or_whole(recording.reported(&told))? {
+                self.drop_abandoned()?;
+                self.close_gap();
+                return Ok(recorded);
             }
         }
-        let tracked = self.record_by_scan(Need::Listing, options, cause, progress)?;
+        let options = TrackOptions::default();
+        let tracked = self.record_by_scan(Need::Listing, &options, cause, progress)?;
         let linked = &tracked.listing.linked;
         if let (Some(ground), Some((token, _))) = (ground, answer)
             && linked.len() <= MAX_RETRIES
@@ -204,110 +199,81 @@ impl Hold {
         changes_since(&self.work_tree.watch_dir(), &ground.entered, cursor)
     }
 
-    /// Rescans the dirty paths and records a snapshot. Returns `None` if a full scan is required.
-    fn record_dirty(
-        &self,
-        cause: &Cause,
-        told: &Told<'_>,
-        progress: &Progress,
-    ) -> Result<Option<Recorded>, Error> {
-        let store = &self.store;
-        let Some(last) = self.work_tree.last_or_salvaged(store)? else { return Ok(None) };
-        let Some(retries) = self.still_fits(told, &last)? else { return Ok(None) };
-        let pack = self.pack_writer();
-        let keep = StoreKeep { log: Some(&self.work_tree), ..StoreKeep::new(store, &pack) };
-        let named = self.always_listed(cause)?;
-        let dirty = told.dirty.iter().cloned().chain(retries).chain(named).collect();
-        let looked = self.look_at(cause, told, dirty, &keep, progress)?;
-        let Some((token, looked)) = looked else { return Ok(None) };
-        // The other links of a new hard link are not in the record.
-        let known = |path: &Vec<u8>| told.state.linked.contains(&PathText::from_bytes(path));
-        if !looked.listing.linked.iter().all(known) {
-            return Ok(None);
-        }
-        let files = told.state.files;
-        let Some(draft) = self.edited(&last, files, &looked, &pack, None)? else {
-            return Ok(None);
-        };
-        let Looked { dirty, listing, room, .. } = &looked;
-        let room = (&keep, room.as_ref());
-        let kept = self.keep_ignored_dirty(listing, dirty, cause, &last, room)?;
-        let Some(kept) = kept else { return Ok(None) };
-        let index = told.ground.index.clone();
-        let mut state = WatchState { token, index, ..told.state.clone() };
-        let (concluded, files) = self.conclude_part(cause, &last, (draft, kept), pack, files)?;
-        if concluded.is_new {
-            state.commit = concluded.operation.commit;
-            state.packs = store.objects.pack_names();
-            state.files = files;
-        }
-        state.save(&self.work_tree);
-        let mut snapshot = concluded.snapshot(&looked.listing, looked.read, 0);
-        snapshot.quota_mark = concluded.quota_mark(looked.room.as_ref());
-        (snapshot.files, snapshot.watched) = (state.files, true);
-        let listing = Listing::default();
-        Ok(Some(Recorded { snapshot, operation: concluded.operation, listing }))
-    }
-
-    /// Returns the paths to rescan in any case, or `None` if the record does not match `last`.
-    fn still_fits(&self, told: &Told<'_>, last: &Operation) -> Result<Option<Vec<Vec<u8>>>, Error> {
+    /// Returns the paths to rescan in any case, if the record matches `last`.
+    fn retries(&self, told: &Told<'_>, last: &Operation) -> Result<Vec<Vec<u8>>, Unfit> {
         let Told { state, ground, .. } = told;
         let age = now_millis().checked_sub(state.scanned_at_millis);
         let fresh =
             age.is_some_and(|age| u128::from(age) < self.context.options.watch_trust.as_millis());
         if state.commit != last.commit || state.judged != ground.judged || !fresh {
-            return Ok(None);
+            return Err(Unfit::NeedsWhole);
         }
         let packs: BTreeSet<String> = self.store.objects.pack_names().into_iter().collect();
         if !state.packs.iter().all(|pack| packs.contains(pack))
             || !Borrowed::load(&self.work_tree.borrowed_path())?.is_empty()
+            || !self.outer_rules_are_of(last)?
         {
-            return Ok(None);
-        }
-        let mut outer = last.meta.rules.clone();
-        outer.hidden.clear();
-        if outer != self.outer_rules()? {
-            return Ok(None);
+            return Err(Unfit::NeedsWhole);
         }
         let linked = state.linked.iter().cloned().map(PathText::into_bytes);
-        let Some(failed) = to_try_again(last) else { return Ok(None) };
+        let failed = to_try_again(last).ok_or(Unfit::NeedsWhole)?;
         let retries: Vec<Vec<u8>> = failed.chain(linked).collect();
-        Ok((retries.len() <= MAX_RETRIES).then_some(retries))
+        if retries.len() <= MAX_RETRIES { Ok(retries) } else { Err(Unfit::NeedsWhole) }
+    }
+}
+
+impl Recording<'_> {
+    /// Rescans the paths that the watcher reports and records a snapshot.
+    fn reported(self, told: &Told<'_>) -> Result<Recorded, Unfit> {
+        let Hold { store, work_tree, .. } = self.hold;
+        let Told { state, ground, .. } = told;
+        let last = work_tree.last_or_salvaged(store)?.ok_or(Unfit::NeedsWhole)?;
+        let retries = self.hold.retries(told, &last)?;
+        let named = self.hold.always_listed(self.cause)?;
+        let paths = told.dirty.iter().cloned().chain(retries).chain(named).collect();
+        let (token, dirty, scanned) = self.rescan_until_settled(told, paths)?;
+        // The other links of a new hard link are not in the record.
+        let known = |path: &Vec<u8>| state.linked.contains(&PathText::from_bytes(path));
+        if !scanned.listing.linked.iter().all(known) {
+            return Err(Unfit::NeedsWhole);
+        }
+        let part = Part { last: &last, files: state.files, cache: None, dirty, scanned };
+        let recorded = self.part(part, |recording, part| recording.keep_ignored_of(part))?;
+        let Recorded { snapshot, operation, .. } = &recorded;
+        let mut state = WatchState { token, index: ground.index.clone(), ..(*state).clone() };
+        if snapshot.changed {
+            state.commit = operation.commit;
+            state.packs = store.objects.pack_names();
+            state.files = snapshot.files;
+        }
+        state.save(work_tree);
+        let snapshot = Snapshot { watched: true, ..recorded.snapshot };
+        Ok(Recorded { snapshot, ..recorded })
     }
 
-    /// Scans the dirty paths. If one is missing, it may have been renamed, so that the watcher is
-    /// asked again. Also returns the cursor that the result covers.
-    fn look_at(
+    /// Rescans paths. If one is missing, it may have been renamed, so that the watcher is asked
+    /// again. Also returns the rescanned paths and the cursor that the result covers.
+    fn rescan_until_settled(
         &self,
-        cause: &Cause,
         told: &Told<'_>,
-        paths: BTreeSet<Vec<u8>>,
-        keep: &StoreKeep<'_>,
-        progress: &Progress,
-    ) -> Result<Option<(Cursor, Looked)>, Error> {
-        let (mut paths, mut token) = (paths, told.token.clone());
+        mut paths: BTreeSet<Vec<u8>>,
+    ) -> Result<(Cursor, Dirty, Scanned), Unfit> {
+        let mut token = told.token.clone();
         for _ in 0..ROUNDS {
             let dirty = Dirty::new(paths.iter().cloned());
-            let Some(looked) = self.look_at_dirty(cause, dirty, keep, progress)? else {
-                return Ok(None);
-            };
-            if !looked.lacks_something() {
-                return Ok(Some((token, looked)));
+            let scanned = self.rescan(&dirty)?;
+            if !lacks_something(&scanned.listing, &dirty) {
+                return Ok((token, dirty, scanned));
             }
-            match self.ask(told.ground, Some(token.clone())) {
-                Some((now, Some(more)))
-                    if more.is_empty() && looked.listing.vanished.is_empty() =>
-                {
-                    return Ok(Some((now, looked)));
-                }
-                Some((now, Some(more))) => {
-                    paths.extend(more);
-                    token = now;
-                }
-                Some((_, None)) | None => return Ok(None),
+            let answer = self.hold.ask(told.ground, Some(token));
+            let Some((now, Some(more))) = answer else { return Err(Unfit::NeedsWhole) };
+            if more.is_empty() && scanned.listing.vanished.is_empty() {
+                return Ok((now, dirty, scanned));
             }
+            paths.extend(more);
+            token = now;
         }
-        Ok(None)
+        Err(Unfit::NeedsWhole)
     }
 }
 

@@ -1,9 +1,8 @@
 //! Read-only views of the log: sessions, steps and the timeline.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::Write;
 
-use crate::compare::{Change, Entry, changes, write_unified};
+use crate::compare::{Change, Entry, changes};
 use crate::error::{Error, SessionError};
 use crate::git::ObjectId;
 use crate::log::{
@@ -304,13 +303,6 @@ impl Workspace {
         let change = |(path, (before, after)): (TreePath, _)| Change { path, before, after };
         let differs = |change: &Change| change.before != change.after;
         Ok(files.into_iter().map(change).filter(differs).collect())
-    }
-
-    /// Writes [`Workspace::deeds`] as a patch that `git apply` accepts.
-    pub fn deeds_diff(&self, deeds: &Deeds, out: &mut dyn Write) -> Result<(), Error> {
-        let changes = self.deeds(deeds)?;
-        let Some((store, _)) = self.existing()? else { return Ok(()) };
-        changes.iter().try_for_each(|change| write_unified(&store.objects, change, out))
     }
 
     /// Returns [`Workspace::deeds`] with full texts, one file at a time.

@@ -356,7 +356,7 @@ impl Workspace {
         let context = Arc::clone(&self.context);
         let mut hold =
             Hold { context, store, work_tree, root, head, recovered: None, lock, shared };
-        let outside = self.finish_interrupted_outside(&hold)?;
+        let outside = self.outside_of(&hold).recover()?;
         hold.recovered = self.finish_interrupted(&hold)?.or(outside);
         Ok(hold)
     }

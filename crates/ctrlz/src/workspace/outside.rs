@@ -1,7 +1,6 @@
 //! Captures of paths outside of the work tree.
 
-use crate::error::Error;
-use crate::hold::{Hold, Recovery, absolute};
+use crate::hold::{Hold, absolute};
 use crate::log::WorkTree;
 use crate::outside::Outside;
 use crate::store::Store;
@@ -25,22 +24,5 @@ impl Workspace {
 
     pub(crate) fn outside_of<'a>(&self, hold: &'a Hold) -> Outside<'a> {
         self.outside(&hold.store, &hold.work_tree)
-    }
-
-    /// Completes or rolls back what a killed command changed outside of the work tree.
-    pub(super) fn finish_interrupted_outside(
-        &self,
-        hold: &Hold,
-    ) -> Result<Option<Recovery>, Error> {
-        let outside = self.outside_of(hold);
-        if !outside.is_interrupted()? {
-            return Ok(None);
-        }
-        Ok(outside.recover()?.map(|recovered| Recovery {
-            files: recovered.files,
-            finished: recovered.finished,
-            kept: recovered.kept,
-            left: recovered.left,
-        }))
     }
 }

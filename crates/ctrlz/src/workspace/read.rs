@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Kind, ObjectId};
 use crate::jobs::{in_order, run_jobs};
-use crate::log::{Operation, WorkTree};
+use crate::log::Operation;
 use crate::pack::Objects;
 use crate::path::{TreePath, is_asked_for};
 use crate::record::{Cause, Recorded, TrackOptions, look};
@@ -124,23 +124,6 @@ impl Workspace {
         covered_changes(self.context.options.threads, &store, from, to)
     }
 
-    /// Writes the difference between two snapshots as a patch that `git apply` accepts.
-    pub fn diff(
-        &self,
-        from: &ObjectId,
-        to: &ObjectId,
-        paths: &[TreePath],
-        out: &mut dyn Write,
-    ) -> Result<(), Error> {
-        let store = self.for_reading(from)?;
-        for change in covered_changes(self.context.options.threads, &store, from, to)? {
-            if is_asked_for(&change.path, paths) {
-                write_unified(&store.objects, &change, out)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Returns every changed file with its texts. Reads a few files at a time to bound memory use.
     pub fn diff_full(
         &self,
@@ -193,16 +176,6 @@ impl Workspace {
         match store.refs.read(work_tree.ref_name())? {
             Some(head) => store.history(work_tree.id(), head).take(limit).collect(),
             None => Ok(Vec::new()),
-        }
-    }
-
-    /// Returns the operations of another log in the store, named as in
-    /// [`Log::name`](crate::Log::name).
-    pub fn log_of(&self, log: &str, limit: usize) -> Result<Vec<Operation>, Error> {
-        let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
-        match store.refs.read(WorkTree::named(&store, log).ref_name())? {
-            Some(head) => store.history(log, head).take(limit).collect(),
-            None => Err(Error::no_such_log(log)),
         }
     }
 }
@@ -309,6 +282,11 @@ impl Diffs {
             |change| file_diff(objects, &change).map(&make),
             |made| take(made?),
         )
+    }
+
+    /// Writes the files that are not read yet as a patch that `git apply` accepts.
+    pub fn write_unified(mut self, out: &mut dyn Write) -> Result<(), Error> {
+        self.changes.try_for_each(|change| write_unified(&self.store.objects, &change, out))
     }
 
     /// Returns the next file as a patch that `git apply` accepts, instead of its whole texts.

@@ -140,7 +140,8 @@ fn the_diff_of_a_message_and_of_a_session_is_not_empty() {
     assert_eq!(paths(&Deeds::Message("m2".into())), ["a", "own2"]);
     assert_eq!(paths(&Deeds::Session("s".into())), ["a", "own1", "own2", "own3"]);
     let mut text = Vec::new();
-    workspace.deeds_diff(&Deeds::Session("s".into()), &mut text).unwrap();
+    let diffs = workspace.deeds_full(&Deeds::Session("s".into())).unwrap();
+    diffs.write_unified(&mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("-0\n+3\n"), "from before the first step to after the last:\n{text}");
     let full: Vec<_> =

@@ -7,7 +7,7 @@ use crate::lab::{Lab, assert_same, git_command, manifest, tree_path};
 
 fn diff(lab: &Lab, from: ObjectId, to: ObjectId) -> Vec<u8> {
     let mut out = Vec::new();
-    lab.workspace().diff(&from, &to, &[], &mut out).unwrap();
+    lab.workspace().diff_full(&from, &to, &[]).unwrap().write_unified(&mut out).unwrap();
     out
 }
 
@@ -213,7 +213,11 @@ fn a_diff_can_be_limited_to_paths() {
     lab.write("ab", "1\n");
     let to = lab.hash();
     let mut out = Vec::new();
-    lab.workspace().diff(&from, &to, &[tree_path("a")], &mut out).unwrap();
+    lab.workspace()
+        .diff_full(&from, &to, &[tree_path("a")])
+        .unwrap()
+        .write_unified(&mut out)
+        .unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(text.contains("a/a/x") && !text.contains("a/ab"));
 }

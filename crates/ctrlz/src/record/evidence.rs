@@ -1,0 +1,254 @@
+//! Evidence about the step that made a change.
+
+use std::collections::BTreeSet;
+
+use crate::compare::Change;
+use crate::error::Error;
+use crate::fs::Time;
+use crate::hold::Hold;
+use crate::log::{Credit, Details, OpenStep, Operation, ProcessId};
+use crate::path::{TreePath, split};
+use crate::scan::StatCache;
+
+use super::request::{Cause, Ending};
+
+/// Evidence about the open steps.
+pub(super) struct Evidence<'a> {
+    hold: &'a Hold,
+    pub(super) open: Vec<OpenStep>,
+    /// For each of them, whether its tool may have been interrupted.
+    interrupted: Vec<bool>,
+    ending: Option<&'a Ending>,
+    /// The paths that a refused call names: the user was asked about them and may have edited them.
+    refused: Vec<TreePath>,
+    /// The time of the previous snapshot.
+    recorded_millis: u64,
+}
+
+/// Returns whether the tool of a step may have been interrupted without an event: the step was
+/// abandoned, or an undo finds it open and no process of the tool.
+pub(super) fn is_interrupted(step: &OpenStep, cause: &Cause) -> bool {
+    let is_meant = cause.undone_session.as_deref().is_none_or(|id| id == step.info.root_session());
+    let is_left = step.abandoned || (cause.undoing && is_meant && step.is_owned());
+    // The step is ended by its own agent. The process that began it does not matter.
+    let is_ending = cause.ending.as_ref().is_some_and(|ending| ending.step == step.info.step);
+    let own = std::process::id();
+    if !is_left || is_ending || step.is_owner(own) {
+        return false;
+    }
+    // Hooks are processes of the client too, and so is the shell in which a user runs an undo.
+    // `ctrlz run` starts nothing but the tool, so that an undo below it runs in the tool.
+    let is_in_tool = cause.undoing && step.recorded_by_owner;
+    let apart = if is_in_tool { vec![own] } else { ProcessId::ancestors(own) };
+    !step.tool_is_running(&apart)
+}
+
+/// The owner of a change.
+enum Owner {
+    /// The step with this index.
+    Step(usize),
+    /// One of the interrupted steps with these indexes, or the user.
+    Unclear(Vec<usize>),
+    /// Several steps without evidence for one of them.
+    Shared(Vec<usize>),
+    /// No step.
+    Outside,
+}
+
+impl<'a> Evidence<'a> {
+    /// Returns the evidence about the changes since the snapshot `before`.
+    pub(super) fn since(
+        hold: &'a Hold,
+        before: &Operation,
+        cause: &'a Cause,
+    ) -> Result<Evidence<'a>, Error> {
+        let ending = cause.ending.as_ref();
+        let refused = |step: &OpenStep| {
+            ending.is_some_and(|ending| ending.refused && ending.step == step.info.step)
+        };
+        let (refused, open): (Vec<OpenStep>, Vec<OpenStep>) =
+            hold.open_steps()?.into_iter().partition(refused);
+        let refused = refused.into_iter().flat_map(|step| step.paths).collect();
+        let interrupted = open.iter().map(|step| is_interrupted(step, cause)).collect();
+        let recorded_millis = before.at_millis;
+        Ok(Evidence { hold, open, interrupted, ending, refused, recorded_millis })
+    }
+
+    /// Returns the evidence from the client of a step, if this step ends.
+    pub(super) fn ending_of(&self, step: &OpenStep) -> Option<&'a Ending> {
+        self.ending.filter(|ending| ending.step == step.info.step)
+    }
+
+    /// Returns whether all changes belong to the only open step. Only its end settles that: earlier
+    /// snapshots list them, so that the end can disown some.
+    pub(super) fn is_settled(&self) -> bool {
+        let [only] = self.open.as_slice() else { return false };
+        self.ending.is_some_and(|ending| ending.ran_since.is_none())
+            && !only.only_named
+            && !self.interrupted[0]
+            && self.refused.is_empty()
+    }
+
+    /// Assigns the changed paths to the steps. Returns the steps with shared paths.
+    pub(super) fn share_out(
+        &self,
+        found: &[Change],
+        credits: &mut [Credit],
+        details: &mut Details,
+    ) -> BTreeSet<usize> {
+        let open = self.open.as_slice();
+        let mut working: Vec<usize> =
+            (0..open.len()).filter(|at| !open[*at].only_named && !waits(open, *at)).collect();
+        // A call that starts a sub-agent changes nothing itself. Alone, it represents the
+        // sub-agent.
+        if working.iter().any(|at| !open[*at].starts_agent) {
+            working.retain(|at| !open[*at].starts_agent);
+        }
+        let mut sharing = BTreeSet::new();
+        for change in found {
+            match self.owner(&working, change) {
+                Owner::Step(at) => {
+                    let own = credits[at].paths.get_or_insert_default();
+                    own.push(change.path.clone());
+                }
+                Owner::Unclear(steps) => {
+                    for at in steps {
+                        credits[at].unclear.push(change.path.clone());
+                    }
+                }
+                Owner::Shared(steps) => {
+                    details.shared.push(change.path.clone());
+                    sharing.extend(steps);
+                }
+                Owner::Outside => (),
+            }
+        }
+        if let [only] = working.as_slice() {
+            credits[*only].dirs = true;
+        }
+        sharing
+    }
+
+    fn owner(&self, working: &[usize], change: &Change) -> Owner {
+        let open = self.open.as_slice();
+        let since = self.ending.and_then(|ending| ending.ran_since);
+        let changed_at = match since {
+            Some(since) if self.was_moved_since(change, since) => None,
+            Some(since) => {
+                self.written_before(change, since).or_else(|| self.hold.changed_at(&change.path))
+            }
+            None => self.hold.changed_at(&change.path),
+        };
+        // A change before the reported start of the tool is not the tool's.
+        let can_be = |at: &usize| {
+            let ran_since = self.ending_of(&open[*at]).and_then(|ending| ending.ran_since);
+            !matches!((changed_at, ran_since), (Some(changed), Some(since)) if changed < since)
+        };
+        let names = |step: &OpenStep| step.paths.iter().any(|path| change.path.is_within(path));
+        // An edit tool owns the files that it names, even if its end is reported late.
+        let named: Vec<usize> = (0..open.len())
+            .filter(|at| names(&open[*at]) && (can_be(at) || open[*at].only_named))
+            .collect();
+        match named.as_slice() {
+            [] => (),
+            [one] => return Owner::Step(*one),
+            several => return Owner::Shared(several.to_vec()),
+        }
+        if self.refused.iter().any(|path| change.path.is_within(path)) {
+            return Owner::Outside;
+        }
+        let able: Vec<usize> = working.iter().copied().filter(can_be).collect();
+        // After an interruption users edit files, but rarely delete them.
+        let is_clear = |at: &usize| {
+            !self.interrupted[*at]
+                || change.after.is_none()
+                // Within one clock tick the order is unknown.
+                || changed_at.is_some_and(|time| time.millis() < open[*at].last_sign_millis)
+        };
+        match able.as_slice() {
+            [] => Owner::Outside,
+            several if !several.iter().any(is_clear) => Owner::Unclear(several.to_vec()),
+            [one] => Owner::Step(*one),
+            several => Owner::Shared(several.to_vec()),
+        }
+    }
+
+    /// Returns whether a file appeared because a directory above it was renamed. A rename updates
+    /// the change time of the directory and the modification time of its parent. A directory
+    /// created after the last snapshot was not renamed from a recorded path.
+    fn was_moved_since(&self, change: &Change, since: Time) -> bool {
+        let mut dir = split(change.path.as_bytes()).0;
+        while change.before.is_none() && !dir.is_empty() {
+            let (above, name) = split(dir);
+            if let Some(parent) = self.hold.root.glimpse(above)
+                && let (Some(stat), Some(outer)) = (parent.stat(name), parent.stat_self())
+            {
+                let is_renamed = stat.ctime >= since && stat.mtime < since && outer.mtime >= since;
+                let born = parent.birth(name);
+                if is_renamed && born.is_none_or(|born| born.millis() < self.recorded_millis) {
+                    return true;
+                }
+            }
+            dir = above;
+        }
+        false
+    }
+
+    /// Returns the modification time of a file that was written in place between the previous
+    /// snapshot and `since`. A tool that only changed its metadata afterwards, for example by
+    /// `chmod`, moved the change time but did not write the content.
+    fn written_before(&self, change: &Change, since: Time) -> Option<Time> {
+        if change.before == change.after || change.before.is_none() || change.after.is_none() {
+            return None;
+        }
+        let stat = self.hold.root.glimpse_stat(change.path.as_bytes())?;
+        let is_written = stat.mtime.millis() >= self.recorded_millis && stat.mtime < since;
+        if !is_written || stat.ctime < since {
+            return None;
+        }
+        // Another inode was moved here, which keeps its modification time.
+        let (dir, name) = split(change.path.as_bytes());
+        let cache = StatCache::load(&self.hold.work_tree.cache_path());
+        let is_same = cache
+            .dir(dir)?
+            .entries()
+            .any(|entry| entry.name == name && entry.stat.inode == stat.inode);
+        is_same.then_some(stat.mtime)
+    }
+}
+
+impl Hold {
+    /// Returns the change time of a path, or of the nearest existing directory above it.
+    pub(crate) fn changed_at(&self, path: &TreePath) -> Option<Time> {
+        if let Some(stat) = self.root.glimpse_stat(path.as_bytes()) {
+            return Some(stat.ctime);
+        }
+        let mut dir = path.parent_bytes();
+        loop {
+            if let Some(stat) = self.root.glimpse(dir).and_then(|dir| dir.stat_self()) {
+                return Some(stat.mtime);
+            }
+            if dir.is_empty() {
+                return None;
+            }
+            dir = split(dir).0;
+        }
+    }
+}
+
+/// Returns whether a step only waits for a sub-agent, as the call that started it does.
+///
+/// Clients report which call starts a sub-agent. Without a report, every step that began before the
+/// sub-agent's steps counts.
+fn waits(open: &[OpenStep], at: usize) -> bool {
+    let step = &open[at];
+    let works_for = |other: &OpenStep| {
+        let parent = other.info.parent.as_ref();
+        other.info.session != step.info.session
+            && parent.is_some_and(|turn| turn.session == step.info.session)
+    };
+    let later = open[at + 1..].iter().any(works_for);
+    let is_told =
+        open.iter().any(|other| other.info.session == step.info.session && other.starts_agent);
+    later && (step.starts_agent || !is_told)
+}
