@@ -79,7 +79,7 @@ impl Hold {
         let placed = Some(&cause.placed);
         let mut input = ListInput { index: index.as_ref(), proof: proof.as_ref(), placed, ..input };
         let mut listing = list(&self.root, &input, &keep, progress)?;
-        let wrong = lender.as_ref().and_then(|_| self.sample_loans(&self.root, &listing));
+        let wrong = lender.as_ref().and_then(|lender| self.sample_loans(lender, &listing));
         if let Some(path) = &wrong {
             self.distrust_index(&WrongIndex { path: escape(path), ..WrongIndex::default() })?;
             input.seed = Seeding::Off;
