@@ -260,9 +260,9 @@ impl<'a> Pass<'a> {
     }
 
     fn is_git_dir(&self, pattern: &[u8], file: &Path, mode: Mode) -> bool {
-        let git_dir = self.repo.and_then(|repo| repo.git_dir.canonicalize().ok());
-        let Some(git_dir) = git_dir else { return false };
-        let git_dir = git_dir.as_os_str().as_bytes();
+        let Some(repo) = self.repo else { return false };
+        let Ok(git_dir) = repo.git_dir.canonicalize() else { return false };
+        let (git_dir, by_name) = (git_dir.as_os_str().as_bytes(), repo.git_dir.as_os_str());
         if let Some(inside) = pattern.strip_prefix(b"./") {
             // The directory is compared literally; it may contain characters of patterns.
             let dir = file.canonicalize().ok().and_then(|file| Some(file.parent()?.to_owned()));
@@ -292,7 +292,9 @@ impl<'a> Pass<'a> {
         let pattern = with_all_below(pattern);
         // Git also accepts the path by which the shell entered the directory. Symlinks in the
         // pattern are resolved instead, so that the result is the same for every process.
-        matches(&pattern, git_dir, mode) || matches(&without_links(&pattern), git_dir, mode)
+        matches(&pattern, git_dir, mode)
+            || matches(&pattern, by_name.as_bytes(), mode)
+            || matches(&without_links(&pattern), git_dir, mode)
     }
 
     /// Returns the branch that HEAD names.
@@ -327,8 +329,9 @@ fn without_links(pattern: &[u8]) -> Vec<u8> {
     let literal = &pattern[..wildcard.unwrap_or(pattern.len())];
     let end = literal.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     let (dir, rest) = pattern.split_at(end);
-    // Git compares `..` literally, so that such a pattern matches nothing.
-    if dir.split(|byte| *byte == b'/').any(|part| part == b"..") {
+    // Git compares `..` and `//` literally, so that such a pattern matches nothing.
+    let is_literal = |part: &[u8]| part.is_empty() || part == b"..";
+    if dir.split(|byte| *byte == b'/').skip(1).any(is_literal) {
         return pattern.to_vec();
     }
     match Path::new(OsStr::from_bytes(dir)).canonicalize() {

@@ -209,7 +209,10 @@ impl Ending {
 
 /// Describes a file whose content is not what git's index says.
 pub(crate) fn wrong_index(path: &str) -> String {
-    format!("git's index is wrong about the content of {path}; files are read instead of borrowed")
+    format!(
+        "git's index is wrong about the content of {path}, or the object is damaged; files are read \
+         instead of borrowed"
+    )
 }
 
 /// Prints a line on standard error.

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Maximum size of a configuration file, larger than any written by hand: 1 MiB.
-const MAX_BYTES: u64 = 1 << 20;
+/// Maximum size of a configuration file, larger than any written by hand or by a tool: 16 MiB.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// Returns the content of a file, or `None` if it does not exist.
 ///

@@ -10,7 +10,7 @@ use crate::log::{Lists, OpenGap, OpenStep, OuterRules, WorkTree, load_steps, sav
 use crate::options::Options;
 use crate::path::is_within;
 use crate::scan::store_around;
-use crate::store::{Head, Lock, Store, UserRepo, set_aside};
+use crate::store::{Head, Lock, MAX_LIST_BYTES, Store, UserRepo, set_aside};
 
 /// A work tree and the options that it was opened with.
 #[derive(Debug)]
@@ -48,12 +48,11 @@ impl Context {
 
     /// Returns the ignore rules from outside the work tree, from the weakest to the strongest.
     pub(crate) fn outer_rules(&self, store: &Store) -> Result<OuterRules, Error> {
-        const MAX_RULES_BYTES: u64 = 1 << 20;
         let mut private = Vec::new();
         if let Some(file) = &self.options.excludes_file {
             // Like git, ignores a file that cannot be read.
-            private
-                .push(read_small_linked(file, MAX_RULES_BYTES).ok().flatten().unwrap_or_default());
+            let text = read_small_linked(file, MAX_LIST_BYTES).ok().flatten();
+            private.push(text.unwrap_or_default());
         }
         private.extend(self.repo.as_ref().map(|repo| repo.info("exclude")));
         let lists = Lists { private, store: store.exclude()? };

@@ -235,6 +235,32 @@ fn every_way_to_configure_an_ignore_file_is_honoured_as_git_does() {
 }
 
 #[test]
+fn long_lists_and_nul_bytes_are_read_as_git_reads_them() {
+    let bench = prepare();
+    let filler = "# a comment\n".repeat(100_000);
+    for text in [format!("{filler}*.txt\n"), "*.txt\0x\n".into()] {
+        std::fs::write(bench.project.join(".git/info/exclude"), text).unwrap();
+        assert!(!check(&bench, &[]).contains("a.txt"));
+    }
+}
+
+#[test]
+fn the_git_directory_of_a_condition_is_matched_as_git_does() {
+    let bench = prepare();
+    // The repository is elsewhere, behind a link.
+    let real = bench.project.with_file_name("repository");
+    std::fs::rename(bench.project.join(".git"), &real).unwrap();
+    symlink(&real, bench.project.join(".git")).unwrap();
+    let project = bench.project.to_str().unwrap();
+    let (parent, name) = project.rsplit_once('/').unwrap();
+    for condition in [format!("{project}/"), format!("{parent}//{name}/"), format!("/{project}/")] {
+        let include = format!("[includeIf \"gitdir:{condition}\"]\n\tpath = parts/part\n");
+        let files = vec![(".gitconfig", include), ("parts/part", CORE.into())];
+        check(&bench, &[(&Setup { files, env: Vec::new() }, VALUES[2])]);
+    }
+}
+
+#[test]
 fn the_precedence_of_configurations_matches_git() {
     let bench = prepare();
     let setups = setups();

@@ -184,11 +184,10 @@ fn hooks_configuration_and_alternates_of_a_received_store_are_not_read() {
 
 #[test]
 fn a_received_store_with_symlinks_is_set_aside_and_their_targets_unchanged() {
-    for part in ["objects", "objects/pack", "refs", ""] {
+    for part in ["objects", "objects/pack", "refs"] {
         let bench = Bench::new();
         received(&bench);
-        let whole = store(&bench);
-        let dir = if part.is_empty() { whole } else { whole.join(part) };
+        let dir = store(&bench).join(part);
         let elsewhere = bench.home.join("elsewhere");
         std::fs::rename(&dir, &elsewhere).unwrap();
         symlink(&elsewhere, &dir).unwrap();
@@ -200,11 +199,40 @@ fn a_received_store_with_symlinks_is_set_aside_and_their_targets_unchanged() {
     }
 }
 
+/// Replaces the newest operation of a store by one with other text in its header.
+fn forge(store: &Path, from: &str, to: &str) {
+    let names = git(store, &["for-each-ref", "--format=%(refname)", "refs/ctrlz"]);
+    let name = names.lines().find(|name| name.ends_with("/log")).unwrap();
+    let commit = git(store, &["cat-file", "commit", name]);
+    assert!(commit.contains(from), "{commit}");
+    std::fs::write(store.join("forged"), commit.replace(from, to) + "\n").unwrap();
+    let forged = git(store, &["hash-object", "-t", "commit", "-w", "forged"]);
+    git(store, &["update-ref", name, &forged]);
+}
+
+#[test]
+fn an_operation_at_an_impossible_place_of_its_segment_stops_nothing() {
+    let bench = Bench::new();
+    received(&bench);
+    forge(&store(&bench), "\"place\":", "\"place\":4294967295,\"was\":");
+    bench.ok(&with_store(&["track"]));
+    assert_eq!(set_aside(&bench).len(), 1);
+    bench.ok(&with_store(&["run", "--", "sh", "-c", "echo three > a.txt"]));
+    bench.ok(&with_store(&["undo"]));
+    assert_eq!(bench.read("a.txt").unwrap(), "two\n");
+}
+
 /// A project must not be able to stop recording by an obstacle at the location of the store.
 #[test]
 fn an_unusable_store_location_falls_back_to_the_data_directory() {
     type Put = fn(&Bench);
-    let obstacles: [(&str, Put); 6] = [
+    let obstacles: [(&str, Put); 7] = [
+        ("a link is in its place", |bench| {
+            received(bench);
+            let elsewhere = bench.home.join("elsewhere");
+            std::fs::rename(store(bench), &elsewhere).unwrap();
+            symlink(&elsewhere, store(bench)).unwrap();
+        }),
         ("a link that came with the project", |bench| {
             received(bench);
             let elsewhere = bench.home.join("elsewhere");

@@ -98,7 +98,11 @@ impl Workspace {
         let mut existing = path.ancestors().filter(|place| place.symlink_metadata().is_ok());
         let nearest = existing.next().unwrap_or(path);
         let is_there = nearest == path;
-        if !is_link(nearest) && !nearest.is_dir() {
+        if is_link(nearest) {
+            // Not renamed, because the project may track it.
+            return Ok(Some("a link is in its place"));
+        }
+        if !nearest.is_dir() {
             return Ok(Some("a file is in its place"));
         }
         if is_there && is_filled(path) && !is_repository(path) {

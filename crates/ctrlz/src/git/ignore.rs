@@ -138,8 +138,11 @@ impl Rules {
 }
 
 fn add(search: &mut Search, text: &[u8]) {
-    // Like git, ends the last line, so that a carriage return before it is removed.
-    let text = [text, b"\n"].concat();
+    // Like git, ends the last line, so that a carriage return before it is removed, and ends a
+    // pattern at a NUL byte.
+    let lines = text.split(|byte| *byte == b'\n');
+    let ends = lines.map(|line| line.split(|byte| *byte == 0).next().unwrap_or_default());
+    let text = ends.flat_map(|line| [line, b"\n"]).collect::<Vec<_>>().concat();
     search
         .add_patterns_buffer(&text, PathBuf::new(), None, Ignore::default())
         .expect("a buffer without a root cannot fail");
@@ -190,6 +193,14 @@ mod tests {
             assert_eq!(root.verdict(path, false), Verdict::Ignored);
         }
         assert_eq!(root.verdict(b"a.log\r", false), Verdict::Plain);
+    }
+
+    #[test]
+    fn a_pattern_ends_at_a_nul_byte() {
+        let root = Rules::base(&[b"*.tmp\0x\n*.log"], &[], &[]);
+        for path in [&b"a.tmp"[..], b"a.log"] {
+            assert_eq!(root.verdict(path, false), Verdict::Ignored);
+        }
     }
 
     #[test]

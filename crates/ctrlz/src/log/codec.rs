@@ -236,7 +236,7 @@ pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error>
         commit: *id,
         parent: parents.first().copied().or(header.continues.as_ref().map(|end| end.commit)),
         follows: header.continues.map(|end| end.id),
-        segment: Segment { place: header.place, began: header.began },
+        segment: Segment::read(header.place, header.began),
         meta,
     })
 }

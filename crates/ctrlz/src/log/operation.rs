@@ -95,6 +95,12 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    /// Returns the position that a commit claims. A forged place beyond the end of a segment counts
+    /// as its end, so that the next operation begins a new one.
+    pub(crate) fn read(place: u32, began: u64) -> Segment {
+        Segment { place: place.min(MAX_SEGMENT - 1), began }
+    }
+
     /// Returns whether the next operation begins a new segment.
     pub(crate) fn is_full(self) -> bool {
         self.place + 1 >= MAX_SEGMENT

@@ -1,8 +1,8 @@
 //! Blobs that are borrowed from the user's repository, by the ids in its index.
 //!
-//! An index with correct stat data and wrong ids would put wrong content into a snapshot. A random
-//! sample of the files is compared before the first snapshot, and the rest when the blobs are
-//! copied. After a mismatch the index is never used again for this work tree.
+//! An index with correct stat data and wrong ids would put wrong content into a snapshot, and a
+//! damaged object would leave it without content. A random sample of the files and their objects is
+//! checked before the first snapshot, and the rest when the blobs are copied. After a mismatch the index is never used again for this work tree.
 
 use std::collections::HashSet;
 
@@ -40,8 +40,12 @@ pub(crate) struct Loan {
 }
 
 impl Loan {
-    /// Returns whether the file has unchanged metadata but other content.
-    fn is_wrong(&self, root: &Dir) -> bool {
+    /// Returns whether `lender` has no intact object for the file, or the file has unchanged
+    /// metadata but other content.
+    fn is_wrong(&self, root: &Dir, lender: Option<&Lender>) -> bool {
+        if lender.is_some_and(|lender| !lender.is_intact(&self.id)) {
+            return true;
+        }
         let (parent, name) = split(&self.path);
         let Ok(dir) = root.open_below(parent) else { return false };
         match read_entry(&dir, name, self.stat.kind, &HashOnly) {
@@ -67,18 +71,18 @@ impl Context {
             return Vec::new();
         }
         let cache = StatCache::load(&work_tree.cache_path());
-        let wrong = self.wrong_among(root, &loans_of(&cache, |id| copied.ids().contains(id)));
+        let wrong = self.wrong_among(root, None, &loans_of(&cache, |id| copied.ids().contains(id)));
         if wrong.is_empty() {
             wrong
         } else {
-            self.wrong_among(root, &loans_of(&cache, |id| borrowed.contains(id)))
+            self.wrong_among(root, None, &loans_of(&cache, |id| borrowed.contains(id)))
         }
     }
 
-    fn wrong_among(&self, root: &Dir, loans: &[Loan]) -> Vec<Loan> {
+    fn wrong_among(&self, root: &Dir, lender: Option<&Lender>, loans: &[Loan]) -> Vec<Loan> {
         let jobs: Vec<&[Loan]> = loans.chunks(FILES_PER_JOB).collect();
         let wrong = run_jobs(self.options.threads.max(1), jobs, |loans, _| {
-            loans.iter().filter(|loan| loan.is_wrong(root)).cloned().collect::<Vec<_>>()
+            loans.iter().filter(|loan| loan.is_wrong(root, lender)).cloned().collect::<Vec<_>>()
         });
         let mut wrong: Vec<Loan> = wrong.into_iter().flatten().collect();
         wrong.sort_unstable_by(|one, other| one.path.cmp(&other.path));
@@ -135,8 +139,9 @@ impl Hold {
         Ok(Seeding::Except(none.child(b"", &patterns)))
     }
 
-    /// Compares a random sample of the borrowed files. Returns a path with a wrong id, if any.
-    pub(super) fn sample_loans(&self, root: &Dir, listing: &Listing) -> Option<Vec<u8>> {
+    /// Compares a random sample of the borrowed files with the index and reads their objects.
+    /// Returns a path with a wrong id or a damaged object, if any.
+    pub(super) fn sample_loans(&self, lender: &Lender, listing: &Listing) -> Option<Vec<u8>> {
         let mut loans: Vec<(usize, usize)> = Vec::new();
         for (at, dir) in listing.dirs.iter().enumerate() {
             let known = |entry: &usize| matches!(dir.entries[*entry].content, Content::Known(_));
@@ -150,7 +155,8 @@ impl Hold {
             Some(Loan { path: join(&dir.path, &entry.name), stat: entry.stat, id })
         };
         let sample: Vec<Loan> = loans[..count].iter().filter_map(loan).collect();
-        self.context.wrong_among(root, &sample).into_iter().map(|loan| loan.path).next()
+        let wrong = self.context.wrong_among(&self.root, Some(lender), &sample);
+        wrong.into_iter().map(|loan| loan.path).next()
     }
 
     /// Stops using the index and records the right content of `wrong` in an operation of its own.

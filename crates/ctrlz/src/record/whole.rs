@@ -159,7 +159,8 @@ impl Recording<'_> {
     fn list_sampled(&self, input: &mut ListInput<'_>) -> Result<(Listing, Option<Vec<u8>>), Error> {
         let hold = self.hold;
         let listing = list(&hold.root, input, &self.keep(), self.progress)?;
-        let wrong = self.lender.as_ref().and_then(|_| hold.sample_loans(&hold.root, &listing));
+        let lender = self.lender.as_ref();
+        let wrong = lender.and_then(|lender| hold.sample_loans(lender, &listing));
         let Some(path) = &wrong else { return Ok((listing, None)) };
         hold.distrust_index(&WrongIndex { path: escape(path), ..WrongIndex::default() })?;
         input.seed = Seeding::Off;

@@ -53,6 +53,11 @@ impl Lender {
         has
     }
 
+    /// Returns whether the object can be read and its content has this id.
+    pub(crate) fn is_intact(&self, id: &ObjectId) -> bool {
+        matches!(self.objects.read_known(id), Ok(Some(_)))
+    }
+
     /// Returns everything that was borrowed. Blobs that the store already holds are included,
     /// because the files that they stand for are still to be compared.
     pub(crate) fn into_borrowed(self) -> Borrowed {

@@ -32,5 +32,5 @@ pub(crate) use trees::{
     Change as TreeChange, build as build_tree, edit as edit_tree, write as write_tree,
 };
 pub(crate) use trust::{Trust, is_in_project, note_pending, pending, resolve_store, set_aside};
-pub(crate) use user_repo::UserRepo;
 pub use user_repo::{GitDirs, Head, git_dirs};
+pub(crate) use user_repo::{MAX_LIST_BYTES, UserRepo};

@@ -31,6 +31,10 @@ pub struct Head {
 /// histories are identified by their path instead.
 const MAX_HISTORY: usize = 200_000;
 
+/// Maximum size of a personal ignore list, larger than any written by hand or by a tool. A larger
+/// one is not applied.
+pub(crate) const MAX_LIST_BYTES: u64 = 16 << 20;
+
 /// Directories in which a repository keeps its own files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitDirs {
@@ -96,18 +100,17 @@ impl UserRepo {
     }
 
     /// Reads a file in `info/` without following symlinks, because its text becomes part of a
-    /// snapshot's record. Returns an empty text if it is absent, too large or unreadable, as in
-    /// git.
+    /// snapshot's record. Returns an empty text if it is absent or unreadable, as in git, or
+    /// larger than [`MAX_LIST_BYTES`].
     pub(crate) fn info(&self, name: &str) -> Vec<u8> {
-        const MAX_BYTES: u64 = 1 << 20;
         let dir = Dir::open(&self.common_dir).and_then(|dir| dir.open_below(b"info"));
         let Ok(file) = dir.and_then(|dir| dir.open_file(name.as_bytes())) else {
             return Vec::new();
         };
-        let is_small = |meta: &std::fs::Metadata| meta.is_file() && meta.len() <= MAX_BYTES;
+        let is_small = |meta: &std::fs::Metadata| meta.is_file() && meta.len() <= MAX_LIST_BYTES;
         let mut text = Vec::new();
         let read = file.metadata().is_ok_and(|meta| is_small(&meta))
-            && file.take(MAX_BYTES).read_to_end(&mut text).is_ok();
+            && file.take(MAX_LIST_BYTES).read_to_end(&mut text).is_ok();
         if read { text } else { Vec::new() }
     }
 

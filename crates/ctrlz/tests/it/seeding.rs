@@ -315,6 +315,23 @@ fn an_index_with_a_wrong_blob_id_is_noticed_at_the_first_snapshot() {
 }
 
 #[test]
+fn a_damaged_object_of_the_user_is_not_borrowed() {
+    let lab = settled(&[("f", "PRECIOUS"), ("g", "other")]);
+    let id = lab.git(&["rev-parse", "HEAD:f"]);
+    let (dir, name) = id.trim().split_at(2);
+    let object = lab.path(&format!(".git/objects/{dir}/{name}"));
+    std::fs::remove_file(&object).unwrap();
+    let mut forged = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut forged, b"blob 8\0REPLACED").unwrap();
+    std::fs::write(&object, forged.finish().unwrap()).unwrap();
+    let snapshot = lab.track();
+    assert_eq!(snapshot.wrong_index.as_deref(), Some("f"));
+    lab.remove("f");
+    lab.restore(snapshot.hash);
+    assert_eq!(lab.read("f"), "PRECIOUS");
+}
+
+#[test]
 fn a_wrong_blob_id_that_the_sample_misses_is_noticed_when_blobs_are_copied() {
     let names: Vec<(String, String)> =
         (0..1_500).map(|at| (format!("d{}/f{at}", at % 30), format!("{at:08}"))).collect();
