@@ -3,6 +3,9 @@
 //! It is disposable: its checksum is verified on loading, and losing it only slows the next scan
 //! down. Entries are decoded on demand, directly from the file's bytes.
 
+mod format;
+mod writer;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,14 +13,14 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::error::Error;
+use crate::fs::Held;
 use crate::fs::private::{self, Durable};
-use crate::fs::{FileKind, Held, Time};
 use crate::git::{ObjectId, Verdict};
 
 use super::{Content, Dirty, EntryStat, ListedDir, ListedEntry, Listing, SkipReason, TreeState};
+use format::{IN_IGNORED, MAGIC, Reader, SETTLED, TREE_EMPTY, TREE_KNOWN, put_head, put_table};
+use writer::Writer;
 
-const MAGIC: &[u8; 8] = b"ctrlzst4";
-const PIECE_BYTES: usize = 64 << 10;
 const MAX_CACHE_BYTES: u64 = 4 << 30;
 
 /// A loaded cache, or an empty one.
@@ -115,7 +118,7 @@ impl CachedEntry<'_> {
     }
 
     /// Returns whether no tree contains it: it is ignored, or a repository's own directory.
-    pub(super) fn is_unrecorded(&self) -> bool {
+    pub(in crate::scan) fn is_unrecorded(&self) -> bool {
         matches!(self.fate, Fate::LeftOut | Fate::Protected)
     }
 
@@ -130,9 +133,9 @@ impl CachedEntry<'_> {
 /// Update of a part of the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Fresh {
-    pub(super) dirs: BTreeMap<Vec<u8>, ListedDir>,
+    pub(in crate::scan) dirs: BTreeMap<Vec<u8>, ListedDir>,
     /// Paths at and below which cached directories are dropped, unless they are in `dirs`.
-    pub(super) gone: Dirty,
+    pub(in crate::scan) gone: Dirty,
 }
 
 impl Fresh {
@@ -146,21 +149,6 @@ impl Fresh {
         !self.dirs.contains_key(path) && !self.gone.covers(path)
     }
 }
-
-// Flags of a directory.
-const SETTLED: u8 = 1;
-const IN_IGNORED: u8 = 2;
-const TREE_KNOWN: u8 = 4;
-const TREE_EMPTY: u8 = 8;
-// Flags of an entry.
-const IGNORED: u8 = 1;
-const RACY: u8 = 2;
-const KNOWN: u8 = 4;
-const INCLUDED: u8 = 8;
-const ENTERED: u8 = 16;
-const LEFT_OUT: u8 = 32;
-const PROTECTED: u8 = 64;
-const STORE: u8 = 128;
 
 impl StatCache {
     /// Loads the cache at `path`. Returns an empty one if it is missing or damaged.
@@ -225,8 +213,25 @@ impl StatCache {
         packs: &[String],
         basis: &Basis,
     ) -> Result<(), Error> {
-        let write = |file: &mut File| write_with(file, self, fresh, packs, basis);
+        let write = |file: &mut File| self.update(fresh, Writer::new(file, self, packs, basis));
         Ok(private::replace_with(path, write, Durable::No)?)
+    }
+
+    /// Copies unchanged directories verbatim and writes the changed ones in between.
+    fn update(&self, fresh: &Fresh, mut out: Writer<'_, impl Write>) -> io::Result<()> {
+        let mut new = fresh.dirs.iter().peekable();
+        for at in 0..self.len() {
+            let misplaced = || io::Error::other("the cache is not in order");
+            let ((path, _), span) = self.nth(at).zip(self.span(at)).ok_or_else(misplaced)?;
+            while let Some((_, dir)) = new.next_if(|(new, _)| new.as_slice() <= path) {
+                out.put(dir)?;
+            }
+            if fresh.leaves(path) {
+                out.copy(span)?;
+            }
+        }
+        new.try_for_each(|(_, dir)| out.put(dir))?;
+        out.finish()
     }
 
     /// Returns the byte range of the directory at this position.
@@ -345,98 +350,6 @@ impl<'a> CachedDir<'a> {
     }
 }
 
-/// A reader of fixed-width little-endian fields.
-#[derive(Clone, Copy, Debug)]
-struct Reader<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.bytes.split_at_checked(count)?;
-        self.bytes = tail;
-        Some(head)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.array::<1>().map(|[byte]| byte)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn time(&mut self) -> Option<Time> {
-        Some(Time { seconds: self.array().map(i64::from_le_bytes)?, nanos: self.u32()? })
-    }
-
-    fn blob(&mut self) -> Option<&'a [u8]> {
-        let len = self.u32()? as usize;
-        self.take(len)
-    }
-
-    fn stat(&mut self) -> Option<EntryStat> {
-        let kind = match self.u8()? {
-            0 => FileKind::File,
-            1 => FileKind::Dir,
-            2 => FileKind::Symlink,
-            _ => FileKind::Special,
-        };
-        Some(EntryStat {
-            kind,
-            mode: self.u32()?,
-            bytes: self.u64()?,
-            mtime: self.time()?,
-            ctime: self.time()?,
-            inode: self.u64()?,
-        })
-    }
-
-    fn basis(&mut self) -> Option<Basis> {
-        let policy = self.u64()?;
-        let operation = ObjectId::from_bytes(self.array()?);
-        let operation = Some(operation).filter(|operation| *operation != ObjectId::NULL);
-        let flags = self.u8()?;
-        let stat = self.stat()?;
-        let stat = (flags & KNOWN != 0).then_some(stat);
-        let index = IndexStamp { stat, settled: flags & SETTLED != 0 };
-        Some(Basis { policy, index, operation })
-    }
-
-    fn entry(&mut self) -> Option<CachedEntry<'a>> {
-        let name = self.blob()?;
-        let flags = self.u8()?;
-        let stat = self.stat()?;
-        let fate = match flags & (KNOWN | ENTERED | LEFT_OUT | PROTECTED | STORE) {
-            KNOWN => Fate::Known(ObjectId::from_bytes(self.array()?)),
-            ENTERED => Fate::Entered,
-            LEFT_OUT => Fate::LeftOut,
-            PROTECTED => Fate::Protected,
-            STORE => Fate::Store,
-            _ => Fate::Doubtful,
-        };
-        Some(CachedEntry {
-            name,
-            stat,
-            fate,
-            verdict: match flags & (IGNORED | INCLUDED) {
-                0 => Verdict::Plain,
-                IGNORED => Verdict::Ignored,
-                _ => Verdict::Included,
-            },
-            racy: flags & RACY != 0,
-        })
-    }
-}
-
 /// Encodes a cache in memory.
 fn encode(listing: &Listing, packs: &[String], basis: &Basis) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -444,223 +357,18 @@ fn encode(listing: &Listing, packs: &[String], basis: &Basis) -> Vec<u8> {
     bytes
 }
 
-/// Writes a cache in pieces, because allocating all of it at once costs more than encoding it.
-fn write(
-    out: &mut impl Write,
-    listing: &Listing,
-    packs: &[String],
-    basis: &Basis,
-) -> io::Result<()> {
-    let mut out = Summed { out, sum: crc32fast::Hasher::new(), bytes: 0 };
-    let mut piece = Vec::with_capacity(2 * PIECE_BYTES);
-    let mut table = Vec::with_capacity(listing.dirs.len() * 8);
-    put_head(&mut piece, packs, basis);
-    for dir in &listing.dirs {
-        table.extend((out.bytes + piece.len() as u64).to_le_bytes());
-        put_dir(&mut piece, dir);
-        if piece.len() >= PIECE_BYTES {
-            out.put(&mut piece)?;
-        }
-    }
-    put_table(&mut piece, &table);
-    out.put(&mut piece)?;
+fn write(out: impl Write, listing: &Listing, packs: &[String], basis: &Basis) -> io::Result<()> {
+    let nothing = StatCache::default();
+    let mut out = Writer::new(out, &nothing, packs, basis);
+    out.reserve(listing.dirs.len());
+    listing.dirs.iter().try_for_each(|dir| out.put(dir))?;
     out.finish()
-}
-
-/// Copies unchanged directories verbatim and writes the changed ones in between.
-fn write_with(
-    out: &mut impl Write,
-    cache: &StatCache,
-    fresh: &Fresh,
-    packs: &[String],
-    basis: &Basis,
-) -> io::Result<()> {
-    let mut out = Summed { out, sum: crc32fast::Hasher::new(), bytes: 0 };
-    let (piece, table) = (Vec::new(), Vec::with_capacity(cache.len() * 8 + 64));
-    let mut copy = Copying { cache, run: 0..0, piece, table };
-    put_head(&mut copy.piece, packs, basis);
-    let mut new = fresh.dirs.iter().peekable();
-    for at in 0..cache.len() {
-        let misplaced = || io::Error::other("the cache is not in order");
-        let ((path, _), span) = cache.nth(at).zip(cache.span(at)).ok_or_else(misplaced)?;
-        while let Some((_, dir)) = new.next_if(|(new, _)| new.as_slice() <= path) {
-            copy.put(&mut out, dir)?;
-        }
-        if fresh.leaves(path) {
-            copy.take(&mut out, span)?;
-        }
-    }
-    for (_, dir) in new {
-        copy.put(&mut out, dir)?;
-    }
-    copy.end_run(&mut out)?;
-    put_table(&mut copy.piece, &copy.table);
-    out.put(&mut copy.piece)?;
-    out.finish()
-}
-
-/// Copies adjacent directories as one range.
-struct Copying<'a> {
-    cache: &'a StatCache,
-    /// Range of the old cache to write after `piece`.
-    run: Range<usize>,
-    /// Bytes not written yet.
-    piece: Vec<u8>,
-    table: Vec<u8>,
-}
-
-impl Copying<'_> {
-    fn take<W: Write>(&mut self, out: &mut Summed<'_, W>, span: Range<usize>) -> io::Result<()> {
-        if self.run.end != span.start {
-            self.end_run(out)?;
-            self.run = span.start..span.start;
-        }
-        self.note_place(out);
-        self.run.end = span.end;
-        Ok(())
-    }
-
-    /// Adds the offset of the next directory to the table.
-    fn note_place<W: Write>(&mut self, out: &Summed<'_, W>) {
-        let place = out.bytes + (self.piece.len() + self.run.len()) as u64;
-        self.table.extend(place.to_le_bytes());
-    }
-
-    fn put<W: Write>(&mut self, out: &mut Summed<'_, W>, dir: &ListedDir) -> io::Result<()> {
-        self.end_run(out)?;
-        self.note_place(out);
-        put_dir(&mut self.piece, dir);
-        if self.piece.len() >= PIECE_BYTES { out.put(&mut self.piece) } else { Ok(()) }
-    }
-
-    /// Writes a long run directly from the old cache, and adds a short one to the piece.
-    fn end_run<W: Write>(&mut self, out: &mut Summed<'_, W>) -> io::Result<()> {
-        let run = std::mem::take(&mut self.run);
-        let bytes = self.cache.bytes.get(run).ok_or_else(|| io::Error::other("cut off"))?;
-        if self.piece.len() + bytes.len() < 2 * PIECE_BYTES {
-            self.piece.extend_from_slice(bytes);
-            return Ok(());
-        }
-        out.put(&mut self.piece)?;
-        out.put_all(bytes)
-    }
-}
-
-/// A writer that computes the checksum and counts the bytes.
-struct Summed<'a, W> {
-    out: &'a mut W,
-    sum: crc32fast::Hasher,
-    bytes: u64,
-}
-
-impl<W: Write> Summed<'_, W> {
-    fn put(&mut self, piece: &mut Vec<u8>) -> io::Result<()> {
-        self.put_all(piece)?;
-        piece.clear();
-        Ok(())
-    }
-
-    fn put_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.sum.update(bytes);
-        self.bytes += bytes.len() as u64;
-        self.out.write_all(bytes)
-    }
-
-    fn finish(self) -> io::Result<()> {
-        self.out.write_all(&self.sum.finalize().to_le_bytes())
-    }
-}
-
-fn put_head(bytes: &mut Vec<u8>, packs: &[String], basis: &Basis) {
-    bytes.extend(MAGIC);
-    bytes.extend((packs.len() as u32).to_le_bytes());
-    for pack in packs {
-        put_blob(bytes, pack.as_bytes());
-    }
-    put_basis(bytes, basis);
-}
-
-/// Appends the offsets of all directories and their number, which is located from the end.
-fn put_table(bytes: &mut Vec<u8>, table: &[u8]) {
-    bytes.extend(table);
-    bytes.extend((table.len() as u32 / 8).to_le_bytes());
-}
-
-fn put_basis(bytes: &mut Vec<u8>, basis: &Basis) {
-    bytes.extend(basis.policy.to_le_bytes());
-    bytes.extend(basis.operation.unwrap_or(ObjectId::NULL).as_bytes());
-    let known = if basis.index.stat.is_some() { KNOWN } else { 0 };
-    bytes.push(known | if basis.index.settled { SETTLED } else { 0 });
-    put_stat(bytes, &basis.index.stat.unwrap_or(EntryStat::NOTHING));
-}
-
-fn put_blob(bytes: &mut Vec<u8>, blob: &[u8]) {
-    bytes.extend((blob.len() as u32).to_le_bytes());
-    bytes.extend(blob);
-}
-
-fn put_stat(bytes: &mut Vec<u8>, stat: &EntryStat) {
-    bytes.push(match stat.kind {
-        FileKind::File => 0,
-        FileKind::Dir => 1,
-        FileKind::Symlink => 2,
-        FileKind::Special => 3,
-    });
-    bytes.extend(stat.mode.to_le_bytes());
-    bytes.extend(stat.bytes.to_le_bytes());
-    for time in [stat.mtime, stat.ctime] {
-        bytes.extend(time.seconds.to_le_bytes());
-        bytes.extend(time.nanos.to_le_bytes());
-    }
-    bytes.extend(stat.inode.to_le_bytes());
-}
-
-fn put_dir(bytes: &mut Vec<u8>, dir: &ListedDir) {
-    put_blob(bytes, &dir.path);
-    let settled = if dir.settled { SETTLED } else { 0 };
-    let in_ignored = if dir.in_ignored { IN_IGNORED } else { 0 };
-    let tree = match dir.tree {
-        TreeState::Unknown => 0,
-        TreeState::Known(Some(_)) => TREE_KNOWN,
-        TreeState::Known(None) => TREE_KNOWN | TREE_EMPTY,
-    };
-    bytes.push(settled | in_ignored | tree);
-    bytes.extend(dir.rules.to_le_bytes());
-    put_stat(bytes, &dir.stat);
-    if let TreeState::Known(Some(id)) = dir.tree {
-        bytes.extend(id.as_bytes());
-    }
-    bytes.extend((dir.entries.len() as u32).to_le_bytes());
-    for entry in &dir.entries {
-        put_entry(bytes, entry);
-    }
-}
-
-fn put_entry(bytes: &mut Vec<u8>, entry: &ListedEntry) {
-    put_blob(bytes, &entry.name);
-    let (fate, id) = match &entry.content {
-        Content::Known(id) => (KNOWN, Some(id)),
-        Content::Directory => (ENTERED, None),
-        Content::Ignored => (LEFT_OUT, None),
-        Content::Skipped(SkipReason::ProtectedName) => (PROTECTED, None),
-        Content::Skipped(SkipReason::NestedRepository) => (STORE, None),
-        Content::ToRead | Content::Skipped(_) => (0, None),
-    };
-    let verdict = match entry.verdict {
-        Verdict::Plain => 0,
-        Verdict::Ignored => IGNORED,
-        Verdict::Included => INCLUDED,
-    };
-    bytes.push(verdict | fate | if entry.racy { RACY } else { 0 });
-    put_stat(bytes, &entry.stat);
-    if let Some(id) = id {
-        bytes.extend(id.as_bytes());
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fs::{FileKind, Time};
 
     fn sample() -> Listing {
         let stat = EntryStat {
@@ -741,7 +449,8 @@ mod tests {
             let dirs = paths(fresh).dirs.into_iter().map(|dir| (dir.path.clone(), dir)).collect();
             let gone = Dirty::new(gone.iter().map(|path| path.as_bytes().to_vec()));
             let mut bytes = Vec::new();
-            write_with(&mut bytes, &cache, &Fresh { dirs, gone }, &["p".into()], &basis()).unwrap();
+            let out = Writer::new(&mut bytes, &cache, &["p".into()], &basis());
+            cache.update(&Fresh { dirs, gone }, out).unwrap();
             assert_eq!(bytes, encode(&paths(after), &["p".into()], &basis()), "{after:?}");
         };
         let before = ["", "a", "a/b", "c", "d"];
