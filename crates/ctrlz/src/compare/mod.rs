@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, StoreError};
-use crate::git::{EntryKind, ObjectId, Tree, parse_tree, tree_order};
+use crate::git::{EntryKind, ObjectId, Tree, parse_tree};
 use crate::jobs::run_jobs;
 use crate::pack::{Objects, PackWriter};
 use crate::path::{TreePath, join};
@@ -253,9 +253,7 @@ fn compare_trees(
             (None, None) => return,
             (Some(_), None) => std::cmp::Ordering::Less,
             (None, Some(_)) => std::cmp::Ordering::Greater,
-            (Some(one), Some(other)) => {
-                tree_order(one.name, one.kind.is_tree(), other.name, other.kind.is_tree())
-            }
+            (Some(one), Some(other)) => one.order(other),
         };
         let one = if order.is_le() { before.next() } else { None };
         let other = if order.is_ge() { after.next() } else { None };

@@ -198,7 +198,7 @@ impl Store {
         match self.objects.read(id)? {
             Some((Kind::Tree, _)) => self.objects.tree(id),
             Some((kind, _)) => {
-                Err(Error::Lookup(LookupError::NotASnapshot { id: *id, kind: kind.name() }))
+                Err(Error::Lookup(LookupError::NotASnapshot { id: *id, kind: kind.to_string() }))
             }
             None => match self.purged()?.get(&id.to_string()) {
                 Some(replacement) => Err(Error::Lookup(LookupError::Purged {

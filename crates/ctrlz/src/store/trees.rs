@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::error::Error;
 use crate::fs::FileKind;
-use crate::git::{EntryKind, Kind, ObjectId, TreeEntry, encode_tree, hash_object, tree_order};
+use crate::git::{EntryKind, Kind, ObjectId, TreeEntry, encode_tree, hash_object};
 use crate::jobs::run_jobs;
 use crate::path::{join, split};
 use crate::scan::{Content, ListedDir, ListedEntry, Listing, TreeState};
@@ -129,9 +129,7 @@ pub(crate) fn write(
 }
 
 fn encoded(mut entries: Vec<TreeEntry<'_>>) -> Vec<u8> {
-    entries.sort_unstable_by(|one, other| {
-        tree_order(one.name, one.kind.is_tree(), other.name, other.kind.is_tree())
-    });
+    entries.sort_unstable_by(TreeEntry::order);
     encode_tree(entries.into_iter())
 }
 
