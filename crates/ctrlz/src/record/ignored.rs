@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::fs::private::{self, Durable};
 use crate::fs::{FileKind, MODE_BITS, Time};
 use crate::git::{ObjectId, Verdict};
-use crate::log::{Companion, CompanionData, NewCompanion, OpenStep, Operation, read_companion};
+use crate::log::{Companion, CompanionData, OpenStep, Operation, read_companion};
 use crate::options::IgnoredFiles;
 use crate::pack::PackWriter;
 use crate::path::{PathText, TreePath, dirs_above, join, split};
@@ -40,7 +40,7 @@ const MAX_NOT_KEPT: usize = 2_000;
 #[derive(Default)]
 pub(super) struct Kept {
     /// The new companion, if it differs from the last one.
-    pub(super) new: Option<NewCompanion>,
+    pub(super) new: Option<Companion>,
     /// The last companion, if it is unchanged.
     pub(super) same: Option<ObjectId>,
     paths: BTreeMap<Vec<u8>, TreeChange>,
@@ -349,7 +349,7 @@ impl Hold {
         Ok(if last.as_ref() == Some(&companion) {
             Kept { same: last_id, ..kept }
         } else {
-            Kept { new: Some(companion.into_new()), ..kept }
+            Kept { new: Some(companion), ..kept }
         })
     }
 
