@@ -23,7 +23,7 @@ pub(crate) use hash::{Hasher, hash_object};
 pub use id::{NotAHash, ObjectId};
 pub(crate) use ignore::{Rules, Verdict};
 pub(crate) use index::{IndexFile, Seed, TrackedBelow, TrackedDirs};
-pub(crate) use lines::{Hunk, diff_lines, split_lines};
+pub(crate) use lines::{Hunk, diff_lines, is_binary, split_lines};
 pub(crate) use name::is_protected_name;
 pub(crate) use pack::{PackFile, Packed, RawEntry, inflate_loose};
 pub(crate) use salvage::salvage_pack;

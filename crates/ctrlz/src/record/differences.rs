@@ -55,9 +55,7 @@ impl Hold {
         };
         let (dirty, listing) = (&looked.dirty, &looked.listing);
         let names_changed = !differences.compared.is_empty() || looked.lacks_something();
-        if names_changed
-            && differences.are_overtaken(&self.root, cache, dirty, listing, input.threads)
-        {
+        if names_changed && differences.are_overtaken(&self.root, input, dirty, listing) {
             return Ok(None);
         }
         let Some(fresh) = differences.fresh(cache, dirty, listing) else { return Ok(None) };

@@ -9,7 +9,7 @@ use crate::log::Operation;
 use crate::pack::PackWriter;
 use crate::path::{NotATreePath, TreePath, dirs_above, join, split};
 use crate::scan::{
-    Keep, ListInput, Listing, Progress, ReadOutcome, SkipReason, StatCache, list_from, read_entry,
+    Keep, ListInput, Listing, Progress, ReadOutcome, SkipReason, StatCache, list, read_entry,
     read_listing, rule_text, rules_above,
 };
 use crate::store::edit_tree;
@@ -112,9 +112,9 @@ impl Hold {
             edit.forget(path.as_bytes());
             match look(&self.root, path.as_bytes())? {
                 Some(FileKind::Dir) => {
-                    let above = rules_above(&self.root, &input.rules, path.as_bytes());
-                    let mut part =
-                        list_from(&self.root, &input, &keep, progress, path.as_bytes(), above)?;
+                    let rules = rules_above(&self.root, &input.rules, path.as_bytes());
+                    let below = ListInput { rules, start: path.as_bytes(), ..input.clone() };
+                    let mut part = list(&self.root, &below, &keep, progress)?;
                     edit.read += self.check_budget(&part, progress)?;
                     if let Some(room) = self.room_for(cause, &part)? {
                         room.fit(self, &mut part, &keep, &input, progress)?;

@@ -3,7 +3,7 @@
 use crate::fs::{FileKind, Time};
 use crate::git::{ObjectId, Verdict};
 
-use super::{Basis, CachedEntry, Fate, IndexStamp};
+use super::entry::{Basis, CachedEntry, Fate, IndexStamp};
 use crate::scan::{Content, EntryStat, ListedDir, ListedEntry, SkipReason, TreeState};
 
 pub(super) const MAGIC: &[u8; 8] = b"ctrlzst4";

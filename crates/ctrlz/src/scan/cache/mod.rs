@@ -3,6 +3,7 @@
 //! It is disposable: its checksum is verified on loading, and losing it only slows the next scan
 //! down. Entries are decoded on demand, directly from the file's bytes.
 
+mod entry;
 mod format;
 mod writer;
 
@@ -15,9 +16,10 @@ use std::path::Path;
 use crate::error::Error;
 use crate::fs::Held;
 use crate::fs::private::{self, Durable};
-use crate::git::{ObjectId, Verdict};
+use crate::git::ObjectId;
 
-use super::{Content, Dirty, EntryStat, ListedDir, ListedEntry, Listing, SkipReason, TreeState};
+use super::{Dirty, EntryStat, ListedDir, ListedEntry, Listing, TreeState};
+pub(crate) use entry::{Basis, CachedEntry, Fate, IndexStamp};
 use format::{IN_IGNORED, MAGIC, Reader, SETTLED, TREE_EMPTY, TREE_KNOWN, put_head, put_table};
 use writer::Writer;
 
@@ -34,34 +36,6 @@ pub(crate) struct StatCache {
     basis: Basis,
 }
 
-/// Conditions under which a cache was written. If they differ, cached decisions are invalid.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Basis {
-    /// Fingerprint of everything outside the work tree that decides which paths are captured.
-    pub(crate) policy: u64,
-    /// The user's index, which decides about ignored paths.
-    pub(crate) index: IndexStamp,
-    /// The commit of the operation that recorded exactly this listing.
-    pub(crate) operation: Option<ObjectId>,
-}
-
-/// The metadata of the user's index when it was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct IndexStamp {
-    /// `None` if there was no index.
-    pub(crate) stat: Option<EntryStat>,
-    /// Whether equal metadata proves equal content: it was old enough, and the file system is
-    /// trusted.
-    pub(crate) settled: bool,
-}
-
-impl IndexStamp {
-    /// Returns whether the index described by `now` has the same content.
-    pub(crate) fn proves(&self, now: &IndexStamp) -> bool {
-        self.settled && self.stat == now.stat
-    }
-}
-
 /// One directory of the cache.
 #[derive(Debug)]
 pub(crate) struct CachedDir<'a> {
@@ -74,60 +48,6 @@ pub(crate) struct CachedDir<'a> {
     pub(crate) tree: TreeState,
     count: usize,
     rest: Reader<'a>,
-}
-
-/// One entry of a cached directory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CachedEntry<'a> {
-    pub(crate) name: &'a [u8],
-    pub(crate) stat: EntryStat,
-    pub(crate) fate: Fate,
-    pub(crate) verdict: Verdict,
-    pub(crate) racy: bool,
-}
-
-/// Result of the last scan for an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    Known(ObjectId),
-    /// A directory that was entered.
-    Entered,
-    /// An ignored path.
-    LeftOut,
-    /// Skipped because of its name.
-    Protected,
-    /// Skipped because it is a store of ctrlz.
-    Store,
-    /// Skipped for a reason that has to be checked by every scan.
-    Doubtful,
-}
-
-impl CachedEntry<'_> {
-    /// Converts the entry to its form in a listing. The reason for skipping a doubtful entry is not
-    /// cached; it becomes [`SkipReason::ProtectedName`].
-    pub(crate) fn listed(&self) -> ListedEntry {
-        let content = match self.fate {
-            Fate::Known(id) => Content::Known(id),
-            Fate::Entered => Content::Directory,
-            Fate::LeftOut => Content::Ignored,
-            Fate::Store => Content::Skipped(SkipReason::NestedRepository),
-            Fate::Protected | Fate::Doubtful => Content::Skipped(SkipReason::ProtectedName),
-        };
-        let CachedEntry { stat, verdict, racy, .. } = *self;
-        ListedEntry { name: self.name.into(), stat, content, verdict, racy }
-    }
-
-    /// Returns whether no tree contains it: it is ignored, or a repository's own directory.
-    pub(in crate::scan) fn is_unrecorded(&self) -> bool {
-        matches!(self.fate, Fate::LeftOut | Fate::Protected)
-    }
-
-    pub(crate) fn id(&self) -> Option<ObjectId> {
-        match self.fate {
-            Fate::Known(id) => Some(id),
-            Fate::Entered | Fate::LeftOut | Fate::Protected | Fate::Store | Fate::Doubtful => None,
-        }
-    }
 }
 
 /// Update of a part of the cache.
@@ -213,12 +133,14 @@ impl StatCache {
         packs: &[String],
         basis: &Basis,
     ) -> Result<(), Error> {
-        let write = |file: &mut File| self.update(fresh, Writer::new(file, self, packs, basis));
+        let write =
+            |file: &mut File| self.update(fresh, Writer::new(file, &self.bytes, packs, basis));
         Ok(private::replace_with(path, write, Durable::No)?)
     }
 
     /// Copies unchanged directories verbatim and writes the changed ones in between.
     fn update(&self, fresh: &Fresh, mut out: Writer<'_, impl Write>) -> io::Result<()> {
+        out.reserve(self.len() + 8);
         let mut new = fresh.dirs.iter().peekable();
         for at in 0..self.len() {
             let misplaced = || io::Error::other("the cache is not in order");
@@ -358,9 +280,9 @@ fn encode(listing: &Listing, packs: &[String], basis: &Basis) -> Vec<u8> {
 }
 
 fn write(out: impl Write, listing: &Listing, packs: &[String], basis: &Basis) -> io::Result<()> {
-    let nothing = StatCache::default();
-    let mut out = Writer::new(out, &nothing, packs, basis);
+    let mut out = Writer::new(out, &[], packs, basis);
     out.reserve(listing.dirs.len());
+    out.reserve_piece();
     listing.dirs.iter().try_for_each(|dir| out.put(dir))?;
     out.finish()
 }
@@ -369,6 +291,8 @@ fn write(out: impl Write, listing: &Listing, packs: &[String], basis: &Basis) ->
 mod tests {
     use super::*;
     use crate::fs::{FileKind, Time};
+    use crate::git::Verdict;
+    use crate::scan::Content;
 
     fn sample() -> Listing {
         let stat = EntryStat {
@@ -449,7 +373,7 @@ mod tests {
             let dirs = paths(fresh).dirs.into_iter().map(|dir| (dir.path.clone(), dir)).collect();
             let gone = Dirty::new(gone.iter().map(|path| path.as_bytes().to_vec()));
             let mut bytes = Vec::new();
-            let out = Writer::new(&mut bytes, &cache, &["p".into()], &basis());
+            let out = Writer::new(&mut bytes, &cache.bytes, &["p".into()], &basis());
             cache.update(&Fresh { dirs, gone }, out).unwrap();
             assert_eq!(bytes, encode(&paths(after), &["p".into()], &basis()), "{after:?}");
         };

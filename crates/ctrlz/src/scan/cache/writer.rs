@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::ops::Range;
 
+use super::entry::Basis;
 use super::format::{put_dir, put_head, put_table};
-use super::{Basis, StatCache};
 use crate::scan::ListedDir;
 
 const PIECE_BYTES: usize = 64 << 10;
@@ -19,24 +19,28 @@ pub(super) struct Writer<'a, W> {
     piece: Vec<u8>,
     /// Offsets of the directories.
     table: Vec<u8>,
-    /// Cache that unchanged directories are copied from, adjacent ones as one range.
-    old: &'a StatCache,
+    /// Bytes of the cache that unchanged directories are copied from, adjacent ones as one range.
+    old: &'a [u8],
     /// Range of the old cache to write after `piece`.
     run: Range<usize>,
 }
 
 impl<'a, W: Write> Writer<'a, W> {
-    pub(super) fn new(out: W, old: &'a StatCache, packs: &[String], basis: &Basis) -> Self {
-        let (sum, table) = (crc32fast::Hasher::new(), Vec::with_capacity(old.len() * 8 + 64));
+    pub(super) fn new(out: W, old: &'a [u8], packs: &[String], basis: &Basis) -> Self {
+        let (sum, table) = (crc32fast::Hasher::new(), Vec::new());
         let mut piece = Vec::new();
         put_head(&mut piece, packs, basis);
         Writer { out, sum, bytes: 0, piece, table, old, run: 0..0 }
     }
 
-    /// Reserves memory for a cache of many directories, of which none is copied.
+    /// Reserves memory for a cache of `dirs` directories.
     pub(super) fn reserve(&mut self, dirs: usize) {
-        self.piece.reserve(2 * PIECE_BYTES);
         self.table.reserve(8 * dirs);
+    }
+
+    /// Reserves memory for pieces, if many directories are put.
+    pub(super) fn reserve_piece(&mut self) {
+        self.piece.reserve(2 * PIECE_BYTES);
     }
 
     /// Copies the next directory from this range of the old cache.
@@ -75,7 +79,7 @@ impl<'a, W: Write> Writer<'a, W> {
     /// Writes a long run directly from the old cache, and adds a short one to the piece.
     fn end_run(&mut self) -> io::Result<()> {
         let run = std::mem::take(&mut self.run);
-        let bytes = self.old.bytes.get(run).ok_or_else(|| io::Error::other("cut off"))?;
+        let bytes = self.old.get(run).ok_or_else(|| io::Error::other("cut off"))?;
         if self.piece.len() + bytes.len() < 2 * PIECE_BYTES {
             self.piece.extend_from_slice(bytes);
             return Ok(());
