@@ -248,11 +248,10 @@ static OPENED: AtomicU32 = AtomicU32::new(0);
 pub(crate) fn inflate_loose(file: &[u8], max_bytes: u64) -> Result<(Kind, Vec<u8>), PackProblem> {
     let mut inflated = flate2::bufread::ZlibDecoder::new(file);
     let mut header = Vec::with_capacity(32);
-    for byte in inflated.by_ref().bytes().take(33) {
-        header.push(byte.map_err(problem)?);
-        if header.ends_with(b"\0") {
-            break;
-        }
+    while header.len() <= 32 && !header.ends_with(b"\0") {
+        let mut byte = [0];
+        inflated.read_exact(&mut byte).map_err(problem)?;
+        header.extend(byte);
     }
     let (kind, size, _) = gix_object::decode::loose_header(&header).map_err(problem)?;
     if size > max_bytes {

@@ -26,7 +26,8 @@ pub(crate) fn redact(
     mut put: impl FnMut(Kind, Vec<u8>) -> ObjectId,
 ) -> Result<ObjectId, Error> {
     let (mut commit, mut header): (Commit, Header) = commit_with(objects, commit)?;
-    let renamed = |old: &ObjectId| new.commits.get(old).copied();
+    let Redacted { snapshot, meta, commits } = new;
+    let renamed = |old: &ObjectId| commits.get(old).copied();
     let mut parents: Vec<ObjectId> = commit
         .parents
         .iter()
@@ -41,10 +42,10 @@ pub(crate) fn redact(
         .into_iter()
         .filter_map(|(session, commit)| Some((session, renamed(&commit)?)))
         .collect();
-    (header.meta, header.meta_in) = store_meta(&new.meta, |kind, bytes| Ok(put(kind, bytes)))?;
+    (header.meta, header.meta_in) = store_meta(&meta, |kind, bytes| Ok(put(kind, bytes)))?;
     parents.extend(header.meta_in);
     commit.parents = parents;
-    commit.tree = new.snapshot;
+    commit.tree = snapshot;
     commit.data = json_of(&header);
     Ok(put(Kind::Commit, encode_commit(&commit)))
 }
