@@ -3,6 +3,8 @@
 //! They exist only in builds with debug assertions and are activated by tests. In a release build
 //! [`Defect::is_made`] is constantly `false`, so the compiler removes them.
 
+use std::sync::atomic::{AtomicU8, Ordering};
+
 /// A deliberate defect; the number is that of the invariant it breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -29,26 +31,18 @@ pub(crate) enum Defect {
     Meddling = 11,
 }
 
-#[cfg(debug_assertions)]
-static MADE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+/// Number of the invariant that is broken, or 0.
+static BROKEN: AtomicU8 = AtomicU8::new(0);
 
 /// Activates the defect that breaks the invariant with this number.
 #[cfg(debug_assertions)]
 pub fn break_invariant(number: u8) {
-    MADE.store(number, std::sync::atomic::Ordering::Relaxed);
+    BROKEN.store(number, Ordering::Relaxed);
 }
 
 impl Defect {
     /// Returns whether this defect is active.
-    #[cfg(debug_assertions)]
     pub(crate) fn is_made(self) -> bool {
-        MADE.load(std::sync::atomic::Ordering::Relaxed) == self as u8
-    }
-
-    /// Always returns `false`.
-    #[cfg(not(debug_assertions))]
-    pub(crate) const fn is_made(self) -> bool {
-        let _ = self;
-        false
+        cfg!(debug_assertions) && BROKEN.load(Ordering::Relaxed) == self as u8
     }
 }

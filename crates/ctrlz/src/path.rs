@@ -169,6 +169,11 @@ pub fn escape(path: &[u8]) -> String {
     text
 }
 
+/// Returns a path of the file system as printable text, like [`escape`].
+pub(crate) fn shown(path: &Path) -> String {
+    escape(path.as_os_str().as_bytes())
+}
+
 /// Returns whether a character reorders or hides the text around it: every format character
 /// (category Cf), blank fillers, variation selectors and tags.
 fn is_invisible(c: char) -> bool {

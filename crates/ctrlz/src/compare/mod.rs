@@ -15,15 +15,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, StoreError};
-use crate::git::{EntryKind, ObjectId, Tree, parse_tree, tree_order};
+pub(crate) use crate::git::is_binary;
+use crate::git::{EntryKind, ObjectId, Tree, parse_tree};
 use crate::jobs::run_jobs;
 use crate::pack::{Objects, PackWriter};
 use crate::path::{TreePath, join};
 
+pub(crate) use crate::scan::entry_kind;
 pub(crate) use full::file_diff;
 pub use full::{FileDiff, base64};
 pub(crate) use merge::merge_lines;
-pub(crate) use present::{Extent, Now, NowAt, entry_kind};
+pub(crate) use present::{Extent, Now, NowAt};
 pub(crate) use unified::write_unified;
 
 /// Upper bound on the paths of a tree. No work tree has more; a larger tree would exhaust memory.
@@ -97,8 +99,7 @@ pub(crate) fn changes_to_pending(
         return Ok(None);
     }
     let trees = Trees { pack: Some(pack), ..Trees::new(objects) };
-    let comparison = Comparison { trees, to: *to, paths: AtomicU64::new(1), limit: MAX_PATHS };
-    comparison.all(1, *from, *to).map(Some)
+    Comparison::new(trees, *to).all(1, *from).map(Some)
 }
 
 /// Like [`changes`], using several threads if there is much to compare.
@@ -108,18 +109,7 @@ pub(crate) fn changes_by(
     from: &ObjectId,
     to: &ObjectId,
 ) -> Result<Vec<Change>, Error> {
-    changes_within(MAX_PATHS, threads, objects, from, to)
-}
-
-fn changes_within(
-    limit: u64,
-    threads: usize,
-    objects: &Objects,
-    from: &ObjectId,
-    to: &ObjectId,
-) -> Result<Vec<Change>, Error> {
-    let (trees, paths) = (Trees::new(objects), AtomicU64::new(1));
-    Comparison { trees, to: *to, paths, limit }.all(threads, *from, *to)
+    Comparison::new(Trees::new(objects), *to).all(threads, *from)
 }
 
 struct Comparison<'a> {
@@ -130,13 +120,17 @@ struct Comparison<'a> {
     limit: u64,
 }
 
-impl Comparison<'_> {
+impl<'a> Comparison<'a> {
+    fn new(trees: Trees<'a>, to: ObjectId) -> Comparison<'a> {
+        Comparison { trees, to, paths: AtomicU64::new(1), limit: MAX_PATHS }
+    }
+
     /// Returns every file that differs, sorted by path.
-    fn all(&self, threads: usize, from: ObjectId, to: ObjectId) -> Result<Vec<Change>, Error> {
+    fn all(&self, threads: usize, from: ObjectId) -> Result<Vec<Change>, Error> {
         /// Fewer pairs than this are compared before a thread would have started.
         const MANY: usize = 50;
         let mut found = Vec::new();
-        let mut work = vec![(Vec::new(), Some(from), Some(to))];
+        let mut work = vec![(Vec::new(), Some(from), Some(self.to))];
         while threads == 1 || work.len() < MANY {
             let Some(pair) = work.pop() else { break };
             found.append(&mut self.compare(pair, &mut work)?);
@@ -158,7 +152,7 @@ impl Comparison<'_> {
         // Beyond the limit the comparison fails, so all threads stop.
         if before != after && self.paths.load(Ordering::Relaxed) <= self.limit {
             let (before, after) = (self.trees.load(before)?, self.trees.load(after)?);
-            compare_trees(&path, &before, &after, &mut found, work);
+            found = compare_trees(&path, &before, &after, work);
         }
         // In the count, this pair is replaced by its results.
         self.paths.fetch_sub(1, Ordering::Relaxed);
@@ -239,23 +233,17 @@ impl Trees<'_> {
 
 type Pending = (Vec<u8>, Option<ObjectId>, Option<ObjectId>);
 
-fn compare_trees(
-    path: &[u8],
-    before: &Tree,
-    after: &Tree,
-    found: &mut Vec<Change>,
-    work: &mut Vec<Pending>,
-) {
+/// Returns the changed files of two trees at `path`, and adds the changed subtrees to `work`.
+fn compare_trees(path: &[u8], before: &Tree, after: &Tree, work: &mut Vec<Pending>) -> Vec<Change> {
+    let mut found = Vec::new();
     let mut before = before.iter().peekable();
     let mut after = after.iter().peekable();
     loop {
         let order = match (before.peek(), after.peek()) {
-            (None, None) => return,
+            (None, None) => return found,
             (Some(_), None) => std::cmp::Ordering::Less,
             (None, Some(_)) => std::cmp::Ordering::Greater,
-            (Some(one), Some(other)) => {
-                tree_order(one.name, one.kind.is_tree(), other.name, other.kind.is_tree())
-            }
+            (Some(one), Some(other)) => one.order(other),
         };
         let one = if order.is_le() { before.next() } else { None };
         let other = if order.is_ge() { after.next() } else { None };
@@ -287,11 +275,6 @@ pub(crate) fn find(
     Trees::new(objects).find(root, path)
 }
 
-/// Returns whether the content is binary: like git, if there is a NUL in the first 8000 bytes.
-pub(crate) fn is_binary(bytes: &[u8]) -> bool {
-    bytes[..bytes.len().min(8000)].contains(&0)
-}
-
 /// Files above this size are shown as binary: longer diffs are not useful to readers, and the line
 /// diff of one giant line does not finish in time.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
@@ -305,9 +288,8 @@ pub(crate) enum Side {
 
 pub(crate) fn side(objects: &Objects, entry: Option<&Entry>) -> Result<Side, Error> {
     let Some(entry) = entry else { return Ok(Side::Absent) };
-    match objects.header(&entry.id)? {
-        Some((_, bytes)) if bytes > MAX_TEXT_BYTES => return Ok(Side::Binary),
-        _ => (),
+    if objects.header(&entry.id)?.is_some_and(|(_, bytes)| bytes > MAX_TEXT_BYTES) {
+        return Ok(Side::Binary);
     }
     let bytes = objects.blob(&entry.id)?;
     Ok(if is_binary(&bytes) { Side::Binary } else { Side::Text(bytes) })
@@ -341,7 +323,10 @@ mod tests {
         writer.publish().unwrap();
         let objects = Objects::open(dir.path()).unwrap();
         for threads in [1, 4] {
-            let within = |limit| changes_within(limit, threads, &objects, &one, &other);
+            let within = |limit| {
+                let comparison = Comparison::new(Trees::new(&objects), other);
+                Comparison { limit, ..comparison }.all(threads, one)
+            };
             assert_eq!(within(300).unwrap().len(), 300, "{threads} threads");
             assert!(
                 matches!(within(299), Err(Error::Store(StoreError::Bomb { .. }))),

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::fs::{FileKind, MODE_BITS};
-use crate::git::{EntryKind, ObjectId};
+use crate::git::ObjectId;
 use crate::path::{join, split};
-use crate::scan::{Content, EntryStat, ListedDir, Listing, SkipReason};
+use crate::scan::{Content, EntryStat, ListedDir, Listing, entry_kind};
 
 use super::Entry;
 
@@ -64,10 +64,7 @@ impl Now<'_> {
         if let Some((stat, entry)) = self.forced.get(path) {
             return NowAt::File { stat: *stat, entry: *entry, racy: true };
         }
-        if self.dirs.contains(path) {
-            return NowAt::Dir;
-        }
-        if path.is_empty() {
+        if path.is_empty() || self.dirs.contains(path) {
             return NowAt::Dir;
         }
         let (parent, name) = split(path);
@@ -88,7 +85,6 @@ impl Now<'_> {
             Content::Directory => NowAt::Dir,
             Content::Ignored if entry.stat.kind == FileKind::Dir => NowAt::Dir,
             Content::Ignored => NowAt::Unsaved("ignored".into()),
-            Content::Skipped(reason @ SkipReason::OtherMount) => NowAt::Unsaved(reason.describe()),
             Content::Skipped(reason) => NowAt::Unsaved(reason.describe()),
             Content::ToRead => NowAt::Unsaved("not read".into()),
         }
@@ -121,15 +117,5 @@ impl Now<'_> {
 
     pub(crate) fn dir_mode(&self, path: &[u8]) -> Option<u32> {
         self.dir(path).map(|dir| dir.stat.mode & MODE_BITS)
-    }
-}
-
-/// Returns the kind of a tree entry for a file with this metadata.
-pub(crate) fn entry_kind(stat: &EntryStat) -> Option<EntryKind> {
-    match stat.kind {
-        FileKind::File if stat.mode & 0o100 != 0 => Some(EntryKind::Executable),
-        FileKind::File => Some(EntryKind::File),
-        FileKind::Symlink => Some(EntryKind::Symlink),
-        FileKind::Dir | FileKind::Special => None,
     }
 }

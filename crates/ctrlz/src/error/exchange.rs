@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::path::TreePath;
-
-use super::{named, shown};
+use crate::path::{TreePath, shown};
 
 /// Logs cannot be exchanged with another machine, or given to another path.
 #[derive(Debug, thiserror::Error)]
@@ -53,4 +51,18 @@ pub enum ExchangeError {
     /// No pulled or imported history can be restored.
     #[error("nothing was pulled or imported that could be restored without naming it")]
     NothingPulled,
+}
+
+/// Returns the first few paths after a colon, or an empty string.
+fn named(paths: &[TreePath]) -> String {
+    const MAX_NAMED: usize = 10;
+    let mut text = String::new();
+    for (at, path) in paths.iter().take(MAX_NAMED).enumerate() {
+        text.push_str(if at == 0 { ": " } else { ", " });
+        text.push_str(&path.to_string());
+    }
+    match paths.len().saturating_sub(MAX_NAMED) {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
 }

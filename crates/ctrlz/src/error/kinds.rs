@@ -31,6 +31,24 @@ pub struct ErrorKind {
     pub about: &'static str,
 }
 
+impl Error {
+    /// Returns a short, stable name for programs.
+    pub fn code(&self) -> &'static str {
+        kind_of(self).code
+    }
+
+    /// Returns the classification of the error.
+    pub fn fault(&self) -> Fault {
+        match self {
+            // Everything is as it was, so that the cause decides whether to try again.
+            Error::Restore(Restore::RolledBack { cause }) if cause.fault() == Fault::Conflict => {
+                Fault::Conflict
+            }
+            _ => kind_of(self).fault,
+        }
+    }
+}
+
 /// Declares the table of codes. A row has one or more variants, the fault, the code and its
 /// meaning.
 macro_rules! kinds {
@@ -40,7 +58,7 @@ macro_rules! kinds {
             &[$(ErrorKind { code: $code, fault: Fault::$fault, about: $about }),*];
 
         /// Returns the entry of [`ERROR_KINDS`] for an error.
-        pub(super) fn kind_of(error: &Error) -> ErrorKind {
+        fn kind_of(error: &Error) -> ErrorKind {
             match error {
                 $($(variant!($($part)::+))|+ => {
                     ErrorKind { code: $code, fault: Fault::$fault, about: $about }

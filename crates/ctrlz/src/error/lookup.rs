@@ -39,7 +39,7 @@ pub enum LookupError {
         /// Requested hash.
         id: ObjectId,
         /// Kind of the object.
-        kind: &'static str,
+        kind: String,
     },
     /// The snapshot has no such file.
     #[error("snapshot {id} has no {path}")]

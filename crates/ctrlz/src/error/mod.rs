@@ -6,22 +6,20 @@ mod exchange;
 mod kinds;
 mod lookup;
 mod record;
-mod restore;
 mod session;
+mod shorthand;
 mod store;
 
-use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::fs::FileError;
-use crate::git::{NotAHash, ObjectId};
-use crate::path::{NotATreePath, TreePath, escape};
+use crate::git::NotAHash;
+use crate::path::{NotATreePath, TreePath, shown};
 
 pub use exchange::ExchangeError;
 pub use kinds::{ERROR_KINDS, ErrorKind, Fault};
 pub use lookup::LookupError;
 pub use record::{QuotaUse, RecordError};
-pub use restore::RestoreError;
 pub use session::SessionError;
 pub use store::StoreError;
 
@@ -72,24 +70,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns a short, stable name for programs.
-    pub fn code(&self) -> &'static str {
-        kinds::kind_of(self).code
-    }
-
-    /// Returns the classification of the error.
-    pub fn fault(&self) -> Fault {
-        match self {
-            // Everything is as it was, so that the cause decides whether to try again.
-            Error::Restore(RestoreError::RolledBack { cause })
-                if cause.fault() == Fault::Conflict =>
-            {
-                Fault::Conflict
-            }
-            _ => kinds::kind_of(self).fault,
-        }
-    }
-
     /// Returns a description of what is full, if recording failed because a disk or quota is full.
     pub fn full(&self) -> Option<&'static str> {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
@@ -102,69 +82,6 @@ impl Error {
             _ => None,
         }
     }
-}
-
-/// Constructors of common errors.
-impl Error {
-    /// Returns the error for an object that is missing or invalid.
-    pub(crate) fn damaged(id: &ObjectId, why: impl Display) -> Error {
-        StoreError::Damaged { id: *id, why: why.to_string() }.into()
-    }
-
-    /// Returns the error for an object that is missing.
-    pub(crate) fn missing(id: &ObjectId) -> Error {
-        Error::damaged(id, "it is missing")
-    }
-
-    /// Returns the error for a store that cannot be used safely.
-    pub(crate) fn untrusted(path: impl Into<PathBuf>, why: &'static str) -> Error {
-        StoreError::UntrustedStore { path: path.into(), why }.into()
-    }
-
-    /// Returns the error for a file that changed between planning and writing.
-    pub(crate) fn moved(path: &[u8]) -> Error {
-        RestoreError::Moved { path: TreePath::from_scan(path.to_vec()) }.into()
-    }
-
-    /// Returns the error for a directory that must not be tracked.
-    pub(crate) fn dangerous_root(path: impl Into<PathBuf>, why: &'static str) -> Error {
-        RecordError::DangerousRoot { path: path.into(), why }.into()
-    }
-
-    /// Returns the error for a step that is neither open nor recorded.
-    pub(crate) fn no_such_step(step: &str) -> Error {
-        SessionError::NoSuchStep { step: step.to_owned() }.into()
-    }
-
-    /// Returns the error for a message without a recorded step.
-    pub(crate) fn no_such_message(message: &str) -> Error {
-        SessionError::NoSuchMessage { message: message.to_owned() }.into()
-    }
-
-    /// Returns the error for a session without a recorded step.
-    pub(crate) fn no_such_session(session: &str) -> Error {
-        SessionError::NoSuchSession { session: session.to_owned() }.into()
-    }
-
-    /// Returns the error for a file that a snapshot lacks.
-    pub(crate) fn no_such_file(id: &ObjectId, path: &TreePath) -> Error {
-        LookupError::NoSuchFile { id: *id, path: path.clone() }.into()
-    }
-
-    /// Returns the error for an operation that the log lacks.
-    pub(crate) fn unknown_operation(id: &str) -> Error {
-        LookupError::UnknownOperation { id: id.to_owned() }.into()
-    }
-
-    /// Returns the error for a path without recorded history.
-    pub(crate) fn no_history(path: &Path) -> Error {
-        ExchangeError::NoHistory { path: path.to_owned() }.into()
-    }
-
-    /// Returns the error for a log that the store lacks.
-    pub(crate) fn no_such_log(log: &str) -> Error {
-        ExchangeError::NoSuchLog { log: log.to_owned() }.into()
-    }
 
     /// Returns whether an object is missing, damaged or not safe to use.
     pub(crate) fn is_damage(&self) -> bool {
@@ -173,30 +90,60 @@ impl Error {
     }
 }
 
-/// Returns a path escaped for printing.
-fn shown(path: &Path) -> String {
-    escape(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
-}
-
-fn largest_text(largest: &[(Vec<u8>, u64)]) -> String {
-    if largest.is_empty() {
-        return String::new();
-    }
-    let items: Vec<String> =
-        largest.iter().map(|(path, size)| format!("{} ({size})", escape(path))).collect();
-    format!("; largest: {}", items.join(", "))
-}
-
-/// Returns the first few paths after a colon, or an empty string.
-fn named(paths: &[TreePath]) -> String {
-    const MAX_NAMED: usize = 10;
-    let mut text = String::new();
-    for (at, path) in paths.iter().take(MAX_NAMED).enumerate() {
-        text.push_str(if at == 0 { ": " } else { ", " });
-        text.push_str(&path.to_string());
-    }
-    match paths.len().saturating_sub(MAX_NAMED) {
-        0 => text,
-        more => format!("{text} and {more} more"),
-    }
+/// Files cannot be written, or writing them was stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// The restore would remove an unusually large share of the work tree.
+    #[error("this would remove {removed} of {files} files")]
+    MassChange {
+        /// Number of files to remove.
+        removed: u64,
+        /// Number of files in the work tree.
+        files: u64,
+    },
+    /// A file changed between planning and writing; everything was rolled back.
+    #[error("{path} changed meanwhile; nothing was restored")]
+    Moved {
+        /// The file.
+        path: TreePath,
+    },
+    /// Writing failed; everything was rolled back.
+    #[error("nothing was restored, everything is as it was")]
+    RolledBack {
+        /// Cause of the failure.
+        #[source]
+        cause: Box<Error>,
+    },
+    /// Writing failed, and so did the rollback. The next command tries again.
+    #[error("the restore stopped half-way and will be finished by the next command")]
+    Interrupted {
+        /// Cause of the failure.
+        #[source]
+        cause: Box<Error>,
+    },
+    /// An interrupted restore must be finished first, and making a plan must not do that.
+    #[error("a restore was cut off and has to be finished before anything is planned")]
+    RecoveryPending,
+    /// The plan was made for a different state.
+    #[error("the files moved since the plan was made; make a new one")]
+    StalePlan,
+    /// The target directory is not empty.
+    #[error("{} is not empty", shown(path))]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The destination is inside the directory of a version control system.
+    #[error("{} lies inside a repository's own directory", shown(path))]
+    InsideRepository {
+        /// Requested destination.
+        path: PathBuf,
+    },
+    /// A directory that must be a separate work tree is inside this one.
+    #[error("{} lies inside the work tree", shown(path))]
+    InsideWorkTree {
+        /// The directory.
+        path: PathBuf,
+    },
 }

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use crate::defect::Defect;
-
-use super::{largest_text, shown};
+use crate::path::{escape, shown};
 
 /// A snapshot cannot be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +59,16 @@ pub enum RecordError {
         /// Number of bytes free.
         free_bytes: u64,
     },
+}
+
+/// Returns the largest paths with their sizes, as the end of a message.
+fn largest_text(largest: &[(Vec<u8>, u64)]) -> String {
+    if largest.is_empty() {
+        return String::new();
+    }
+    let items: Vec<String> =
+        largest.iter().map(|(path, size)| format!("{} ({size})", escape(path))).collect();
+    format!("; largest: {}", items.join(", "))
 }
 
 /// The used part of the quota. Counts every file of the stores.

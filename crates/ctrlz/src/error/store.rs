@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use crate::git::{ObjectId, TreeProblem};
-
-use super::shown;
+use crate::path::shown;
 
 /// A store or an object in it cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -26,7 +26,7 @@ const MAX_MEMORY_BYTES: u64 = 256 << 20;
 const MAX_DEPTH: usize = 300;
 /// Upper bound on cached contents. The next delta often needs the same base.
 const CACHE_BYTES: usize = 64 << 20;
-pub(super) const OFFSET_DELTA: u8 = 6;
+const OFFSET_DELTA: u8 = 6;
 const REF_DELTA: u8 = 7;
 pub(super) const PACK_HEADER_BYTES: u64 = 12;
 
@@ -294,7 +294,7 @@ impl Taker {
     /// Decompresses a whole object in pieces and returns its id.
     fn whole(&mut self, kind: Kind, size: u64) -> Result<ObjectId, Refusal> {
         if kind != Kind::Blob && size > MAX_MEMORY_BYTES {
-            return Err(format!("a {} has {size} bytes", kind.name()));
+            return Err(format!("a {kind} has {size} bytes"));
         }
         let mut hasher = Hasher::object(kind, size);
         self.inflate(size, &mut |bytes| hasher.update(bytes))?;
@@ -332,7 +332,12 @@ impl Taker {
 }
 
 fn kind_of(number: u8) -> Option<Kind> {
-    [Kind::Commit, Kind::Tree, Kind::Blob].into_iter().find(|kind| kind.pack_number() == number)
+    match number {
+        1 => Some(Kind::Commit),
+        2 => Some(Kind::Tree),
+        3 => Some(Kind::Blob),
+        _ => None,
+    }
 }
 
 /// Kind and bytes of an object.

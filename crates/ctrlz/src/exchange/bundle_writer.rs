@@ -7,12 +7,12 @@ use std::path::Path;
 
 use crate::error::{Error, StoreError};
 use crate::fs::{Named, private};
-use crate::git::{Kind, ObjectId, RawEntry};
-use crate::pack::{Effort, HashedFile, deflated, put_header, put_offset};
+use crate::git::{Kind, ObjectId, RawEntry, put_delta_header, put_object_header};
+use crate::pack::{Effort, HashedFile, deflated};
 use crate::scan::Progress;
 use crate::store::Store;
 
-use super::bundle::{OFFSET_DELTA, PACK_HEADER_BYTES, SIGNATURE};
+use super::bundle::{PACK_HEADER_BYTES, SIGNATURE};
 
 /// Objects that no store holds yet.
 pub(crate) type Extra = BTreeMap<ObjectId, (Kind, Vec<u8>)>;
@@ -117,8 +117,7 @@ impl EntryWriter<'_> {
                 // A base precedes its delta. The recursion is shallow: delta chains are short.
                 self.put(*base)?;
                 let mut header = Vec::new();
-                put_header(&mut header, OFFSET_DELTA, *size);
-                put_offset(&mut header, self.at - self.places[base]);
+                put_delta_header(&mut header, self.at - self.places[base], *size);
                 self.append(id, &[&header, packed])
             }
             Some(RawEntry::Delta { .. }) | None => {
@@ -131,7 +130,7 @@ impl EntryWriter<'_> {
 
     fn put_whole(&mut self, id: ObjectId, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
         let mut header = Vec::new();
-        put_header(&mut header, kind.pack_number(), bytes.len() as u64);
+        put_object_header(&mut header, kind, bytes.len() as u64);
         self.append(id, &[&header, &deflated(bytes, Effort::Quick)])
     }
 

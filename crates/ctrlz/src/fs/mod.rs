@@ -27,7 +27,7 @@ pub(crate) use stat::{FileKind, FsTrust, Stat, Time};
 
 /// An I/O error with the file it concerns.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {verb} {}", crate::path::escape(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())))]
+#[error("cannot {verb} {}", crate::path::shown(path))]
 pub struct FileError {
     /// Attempted action, as in "cannot read".
     pub verb: &'static str,

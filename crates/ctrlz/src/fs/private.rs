@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -144,7 +144,9 @@ pub(crate) fn create_held(path: &Path) -> Result<File, FileError> {
         if hold(&file, path)? {
             return Ok(file);
         }
-        // A sweeper locked it first and is about to remove it.
+        // A sweeper locked it first and is about to remove it. A new file of this name before that
+        // would be removed instead.
+        file.lock().named("lock", path)?;
         remove(path)?;
     }
 }
@@ -304,6 +306,15 @@ pub(crate) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// Returns whether `path` still names the open file.
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+    let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(open), Ok(named)) => id(open) == id(named),
+        _ => false,
+    }
+}
+
 /// Returns unlocked temporary files or directories, each with the lock taken on it.
 fn orphans(
     dir: &Path,
@@ -318,7 +329,7 @@ fn orphans(
         }
         // It may have been renamed since, or belong to a process that is still writing it.
         let Ok(orphan) = File::open(&path) else { continue };
-        if orphan.try_lock().is_ok() {
+        if orphan.try_lock().is_ok() && is_at(&orphan, &path) {
             found.push((path, orphan));
         }
     }

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use crate::error::{Error, StoreError};
 use crate::fs::{free_bytes, private};
-use crate::git::{ObjectId, PackFile};
+use crate::git::{ObjectId, PackFile, split_entry};
 use crate::scan::Progress;
 use crate::store::{Incoming, Lock, Sharing, Store, is_among};
 
 use super::repack::{SMALL_BYTES, Versions, is_ours, remove_packs, repack};
-use crate::pack::{Effort, PACK_BYTES, Published, effort_of, size_of};
+use crate::pack::{Effort, PACK_BYTES, Published, effort_of};
 
 /// Share of dead objects from which a pack is rewritten, in percent.
 const WASTEFUL_PERCENT: u64 = 20;
@@ -404,8 +404,9 @@ fn small_bytes(store_bytes: u64) -> u64 {
 /// Returns whether a pack was compressed quickly, so that rewriting it makes it smaller.
 fn is_quick(pack: &Arc<PackFile>) -> bool {
     // Large objects are alone in their pack or are copied verbatim.
-    let gets_smaller = |packed: &[u8]| {
-        effort_of(packed) == Effort::Quick && size_of(packed) <= crate::pack::MAX_DELTA_BYTES as u64
+    let is_small = |(bytes, _): (u64, &[u8])| bytes <= crate::pack::MAX_DELTA_BYTES as u64;
+    let gets_smaller = |entry: &[u8]| {
+        effort_of(entry) == Effort::Quick && split_entry(entry).is_some_and(is_small)
     };
     pack.object_count() > 1 && pack.last_entry().is_some_and(gets_smaller)
 }

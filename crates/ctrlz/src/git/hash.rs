@@ -1,7 +1,8 @@
 //! SHA-1 with collision detection, as git computes ids.
 
+use gix_object::Kind;
+
 use super::id::ObjectId;
-use super::object::Kind;
 
 /// Incremental SHA-1 with collision detection.
 pub(crate) struct Hasher(gix_hash::Hasher);
@@ -15,7 +16,7 @@ impl Hasher {
     /// Creates a hasher for an object of `bytes` bytes, with the object header already hashed.
     pub(crate) fn object(kind: Kind, bytes: u64) -> Hasher {
         let mut hasher = Hasher::raw();
-        hasher.update(format!("{} {bytes}\0", kind.name()).as_bytes());
+        hasher.update(format!("{kind} {bytes}\0").as_bytes());
         hasher
     }
 

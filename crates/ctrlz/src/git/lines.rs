@@ -22,6 +22,11 @@ pub(crate) fn split_lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
+/// Returns whether the content is binary: like git, if there is a NUL in the first 8000 bytes.
+pub(crate) fn is_binary(bytes: &[u8]) -> bool {
+    bytes[..bytes.len().min(8000)].contains(&0)
+}
+
 /// Compares two texts line by line.
 pub(crate) fn diff_lines(before: &[u8], after: &[u8]) -> LineDiff {
     let input = InternedInput::new(byte_lines(before), byte_lines(after));

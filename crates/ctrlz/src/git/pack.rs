@@ -1,16 +1,17 @@
 //! Reading of single packs, with every size checked before memory is reserved.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use gix_object::Kind;
 use gix_pack::data::decode::entry::ResolvedBase;
+use gix_pack::data::entry::Header;
 
+use super::bases::{BasesOf, with_state};
 use super::id::ObjectId;
-use super::object::Kind;
 
 /// A pack and its index, whose checksums and object counts agree.
 pub(crate) struct PackFile {
@@ -91,24 +92,31 @@ impl PackFile {
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        (0..self.index.num_objects())
-            .filter_map(|at| ObjectId::from_slice(self.index.oid_at_index(at).as_bytes()))
+        (0..self.index.num_objects()).filter_map(|at| self.id_at(at))
+    }
+
+    fn id_at(&self, at: u32) -> Option<ObjectId> {
+        ObjectId::from_slice(self.index.oid_at_index(at).as_bytes())
+    }
+
+    /// Returns the positions in the index, each with the range of its entry in the pack.
+    fn ranges(&self) -> impl Iterator<Item = (u32, Range<u64>)> + '_ {
+        let mut ends = self.index.sorted_offsets();
+        ends.push(self.data.pack_end() as u64);
+        (0..self.index.num_objects()).filter_map(move |at| {
+            let start = self.index.pack_offset_at_index(at);
+            let end = *ends.get(ends.partition_point(|end| *end <= start))?;
+            Some((at, start..end))
+        })
     }
 
     /// Returns the stored form of every intact entry. Omits entries that do not match their CRC-32,
     /// and offset deltas whose base is not in the index.
     pub(crate) fn raw_entries(&self) -> Vec<(ObjectId, RawEntry<'_>)> {
-        let mut ends = self.index.sorted_offsets();
-        ends.push(self.data.pack_end() as u64);
-        let by_offset: std::collections::HashMap<u64, ObjectId> = (0..self.index.num_objects())
-            .filter_map(|at| {
-                let id = ObjectId::from_slice(self.index.oid_at_index(at).as_bytes())?;
-                Some((self.index.pack_offset_at_index(at), id))
-            })
+        let by_offset: HashMap<u64, ObjectId> = (0..self.index.num_objects())
+            .filter_map(|at| Some((self.index.pack_offset_at_index(at), self.id_at(at)?)))
             .collect();
-        let one = |at: u32| {
-            let start = self.index.pack_offset_at_index(at);
-            let end = *ends.get(ends.partition_point(|end| *end <= start))?;
+        let one = |(at, Range { start, end })| {
             let bytes = self.data.entry_slice(start..end)?;
             if self.index.crc32_at_index(at) != Some(crc32fast::hash(bytes)) {
                 return None;
@@ -116,12 +124,10 @@ impl PackFile {
             let entry = self.data.entry(start).ok()?;
             let packed = || self.data.entry_slice(entry.data_offset..end);
             let base = match entry.header {
-                gix_pack::data::entry::Header::OfsDelta { base_distance } => {
+                Header::OfsDelta { base_distance } => {
                     Some(*by_offset.get(&start.checked_sub(base_distance)?)?)
                 }
-                gix_pack::data::entry::Header::RefDelta { base_id } => {
-                    Some(ObjectId::from_slice(base_id.as_bytes())?)
-                }
+                Header::RefDelta { base_id } => Some(ObjectId::from_slice(base_id.as_bytes())?),
                 _ => None,
             };
             let raw = match base {
@@ -132,7 +138,7 @@ impl PackFile {
             };
             Some((*by_offset.get(&start)?, raw))
         };
-        (0..self.index.num_objects()).filter_map(one).collect()
+        self.ranges().filter_map(one).collect()
     }
 
     /// Returns the bytes of the last entry, unless it is a delta.
@@ -146,22 +152,15 @@ impl PackFile {
     pub(crate) fn whole_commits(&self) -> impl Iterator<Item = ObjectId> + '_ {
         let is_whole = |at: &u32| {
             let entry = self.data.entry(self.index.pack_offset_at_index(*at));
-            entry.is_ok_and(|entry| entry.header.as_kind() == Some(gix_object::Kind::Commit))
+            entry.is_ok_and(|entry| entry.header.as_kind() == Some(Kind::Commit))
         };
-        let id = |at| ObjectId::from_slice(self.index.oid_at_index(at).as_bytes());
-        (0..self.index.num_objects()).filter(is_whole).filter_map(id)
+        (0..self.index.num_objects()).filter(is_whole).filter_map(|at| self.id_at(at))
     }
 
     /// Returns the size of each entry in the pack, in bytes.
     pub(crate) fn entry_sizes(&self) -> Vec<(ObjectId, u64)> {
-        let mut ends = self.index.sorted_offsets();
-        ends.push(self.data.pack_end() as u64);
-        let one = |at: u32| {
-            let start = self.index.pack_offset_at_index(at);
-            let end = *ends.get(ends.partition_point(|end| *end <= start))?;
-            Some((ObjectId::from_slice(self.index.oid_at_index(at).as_bytes())?, end - start))
-        };
-        (0..self.index.num_objects()).filter_map(one).collect()
+        let one = |(at, range): (u32, Range<u64>)| Some((self.id_at(at)?, range.end - range.start));
+        self.ranges().filter_map(one).collect()
     }
 
     pub(crate) fn object_count(&self) -> u32 {
@@ -182,7 +181,7 @@ impl PackFile {
         let Some(entry) = self.entry(id)? else { return Ok(None) };
         // The header of an entry that is not a delta holds both.
         if let Some(kind) = entry.header.as_kind() {
-            return Ok(Some((kind_of(kind), entry.decompressed_size)));
+            return Ok(Some((kind, entry.decompressed_size)));
         }
         let resolve = |base: &gix_hash::oid| {
             let Some(at) = self.index.lookup(base) else { return Ok(None) };
@@ -191,7 +190,7 @@ impl PackFile {
         };
         let header = with_state(|inflate, _| self.data.decode_header(entry, inflate, &resolve));
         let header = header.map_err(problem)?;
-        Ok(Some((kind_of(header.kind), header.object_size)))
+        Ok(Some((header.kind, header.object_size)))
     }
 
     /// Returns the whole object. The caller has to verify the hash.
@@ -224,7 +223,7 @@ impl PackFile {
         let outcome = outcome.map_err(problem)?;
         let end = data_start + outcome.compressed_size as u64;
         let stored = (!is_delta).then_some(start..end);
-        Ok(Some((kind_of(outcome.kind), bytes, stored)))
+        Ok(Some((outcome.kind, bytes, stored)))
     }
 
     /// Returns a reader over an object's content, or `None` if the object is absent or a delta.
@@ -245,119 +244,16 @@ impl PackFile {
 /// Number of packs opened by this process, used as their ids.
 static OPENED: AtomicU32 = AtomicU32::new(0);
 
-/// Calls `work` with the thread's inflate state and base cache. Initialising the inflate state
-/// clears tens of kilobytes, which costs more than decoding most small objects. It is reset before
-/// each use.
-fn with_state<R>(work: impl FnOnce(&mut gix_zlib::Inflate, &mut Bases) -> R) -> R {
-    thread_local! {
-        static STATE: RefCell<(gix_zlib::Inflate, Bases)> = RefCell::default();
-    }
-    STATE.with(|kept| match kept.try_borrow_mut() {
-        Ok(mut kept) => {
-            let (inflate, bases) = &mut *kept;
-            work(inflate, bases)
-        }
-        // A nested call gets a state of its own.
-        Err(_) => work(&mut gix_zlib::Inflate::default(), &mut Bases::default()),
-    })
-}
-
-/// Cache of recently resolved deltas. Versions of a file or directory are deltas of each other and
-/// are read in sequence; without the cache, each would be resolved from the start of its chain.
-#[derive(Default)]
-struct Bases {
-    kept: VecDeque<Base>,
-    bytes: usize,
-}
-
-struct Base {
-    pack: u32,
-    offset: u64,
-    kind: gix_object::Kind,
-    packed_bytes: usize,
-    bytes: Vec<u8>,
-}
-
-impl Bases {
-    const MAX_COUNT: usize = 64;
-    const MAX_BYTES: usize = 4 << 20;
-
-    fn find(&self, pack: u32, offset: u64) -> Option<&Base> {
-        self.kept.iter().rev().find(|base| base.offset == offset && base.pack == pack)
-    }
-
-    fn keep(&mut self, base: Base) {
-        self.bytes += base.bytes.len();
-        self.kept.push_back(base);
-        while self.kept.len() > Bases::MAX_COUNT || self.bytes > Bases::MAX_BYTES {
-            self.bytes -= self.kept.pop_front().map_or(0, |base| base.bytes.len());
-        }
-    }
-}
-
-/// The base cache while one entry is decoded. The entry itself is never taken from the cache, so
-/// that verification reads the bytes in the pack.
-struct BasesOf<'a> {
-    entry: u64,
-    bases: &'a mut Bases,
-}
-
-impl gix_pack::cache::DecodeEntry for BasesOf<'_> {
-    fn put(
-        &mut self,
-        pack: u32,
-        offset: u64,
-        data: &[u8],
-        kind: gix_object::Kind,
-        packed_bytes: usize,
-    ) {
-        if data.len() <= Bases::MAX_BYTES / 4 && self.bases.find(pack, offset).is_none() {
-            self.bases.keep(Base { pack, offset, kind, packed_bytes, bytes: data.to_vec() });
-        }
-    }
-
-    fn get(
-        &mut self,
-        pack: u32,
-        offset: u64,
-        out: &mut Vec<u8>,
-    ) -> Option<(gix_object::Kind, usize)> {
-        let base = self.bases.find(pack, offset).filter(|base| base.offset != self.entry)?;
-        out.clear();
-        out.extend_from_slice(&base.bytes);
-        Some((base.kind, base.packed_bytes))
-    }
-}
-
-fn kind_of(kind: gix_object::Kind) -> Kind {
-    match kind {
-        gix_object::Kind::Tree => Kind::Tree,
-        gix_object::Kind::Blob => Kind::Blob,
-        gix_object::Kind::Commit => Kind::Commit,
-        gix_object::Kind::Tag => Kind::Tag,
-    }
-}
-
 /// Decodes a loose object's file. Fails if the content is larger than `max_bytes`.
 pub(crate) fn inflate_loose(file: &[u8], max_bytes: u64) -> Result<(Kind, Vec<u8>), PackProblem> {
     let mut inflated = flate2::bufread::ZlibDecoder::new(file);
     let mut header = Vec::with_capacity(32);
-    loop {
+    while header.len() <= 32 && !header.ends_with(b"\0") {
         let mut byte = [0];
         inflated.read_exact(&mut byte).map_err(problem)?;
-        if byte[0] == 0 {
-            break;
-        }
-        header.push(byte[0]);
-        if header.len() > 32 {
-            return Err(PackProblem("the object's header is malformed".into()));
-        }
+        header.extend(byte);
     }
-    let malformed = || PackProblem("the object's header is malformed".into());
-    let space = header.iter().position(|byte| *byte == b' ').ok_or_else(malformed)?;
-    let kind = Kind::from_name(&header[..space]).ok_or_else(malformed)?;
-    let size = std::str::from_utf8(&header[space + 1..]).ok().and_then(|text| text.parse().ok());
-    let size: u64 = size.ok_or_else(malformed)?;
+    let (kind, size, _) = gix_object::decode::loose_header(&header).map_err(problem)?;
     if size > max_bytes {
         return Err(PackProblem(format!("the object has {size} bytes, more than can be read")));
     }

@@ -3,29 +3,13 @@
 use std::collections::HashMap;
 
 use flate2::{Decompress, FlushDecompress, Status};
-
-use super::object::Kind;
+use gix_object::Kind;
+use gix_pack::data::Entry;
+use gix_pack::data::entry::Header;
 
 const HEADER_BYTES: usize = 12;
 /// Maximum length of a delta chain, like git's own limit.
 const MAX_DEPTH: usize = 4096;
-
-/// Stored form of an entry.
-#[derive(Clone, Copy)]
-enum Body {
-    Whole(Kind),
-    /// A delta against the entry that starts at this offset.
-    Delta {
-        base: usize,
-    },
-}
-
-#[derive(Clone, Copy)]
-struct Found {
-    body: Body,
-    data: usize,
-    size: usize,
-}
 
 /// Visits the objects of the pack `bytes` and returns their number. Stops at the first entry that
 /// is damaged or larger than `max_bytes`.
@@ -37,65 +21,37 @@ pub(crate) fn salvage_pack(
     max_bytes: usize,
     visit: &mut dyn FnMut(Kind, &[u8]),
 ) -> usize {
-    let mut found: HashMap<usize, Found> = HashMap::new();
+    let mut found: HashMap<usize, Entry> = HashMap::new();
     let (mut at, mut count) = (HEADER_BYTES, 0);
     while let Some((entry, end)) = entry_at(bytes, at, max_bytes) {
-        if let Some(entry) = entry {
-            found.insert(at, entry);
-            if let Some((kind, object)) = resolve(bytes, &found, at, max_bytes) {
-                visit(kind, &object);
-                count += 1;
-            }
+        found.insert(at, entry);
+        if let Some((kind, object)) = resolve(bytes, &found, at, max_bytes) {
+            visit(kind, &object);
+            count += 1;
         }
         at = end;
     }
     count
 }
 
-/// Returns the entry at an offset, and the offset of its end. The entry is `None` for a delta that
-/// names its base by id, which is not supported. Returns `None` if the entry cannot be decoded.
-fn entry_at(bytes: &[u8], at: usize, max_bytes: usize) -> Option<(Option<Found>, usize)> {
-    let mut next = at;
-    let mut byte = *bytes.get(next)?;
-    next += 1;
-    let number = (byte >> 4) & 7;
-    let (mut size, mut shift) = (usize::from(byte & 15), 4);
-    while byte & 0x80 != 0 {
-        byte = *bytes.get(next)?;
-        next += 1;
-        size |= usize::from(byte & 0x7f).checked_shl(shift)?;
-        shift += 7;
-        if shift > 60 {
-            return None;
-        }
-    }
-    if size > max_bytes {
+/// Returns the entry at an offset, and the offset of its end. Returns `None` if the entry cannot be
+/// decoded or has more than `max_bytes`.
+fn entry_at(bytes: &[u8], at: usize, max_bytes: usize) -> Option<(Entry, usize)> {
+    let entry = Entry::from_bytes(bytes.get(at..)?, at as u64, gix_hash::Kind::Sha1).ok()?;
+    if entry.decompressed_size > max_bytes as u64 {
         return None;
     }
-    let body = match number {
-        1 => Some(Body::Whole(Kind::Commit)),
-        2 => Some(Body::Whole(Kind::Tree)),
-        3 => Some(Body::Whole(Kind::Blob)),
-        4 => Some(Body::Whole(Kind::Tag)),
-        6 => {
-            let mut byte = *bytes.get(next)?;
-            next += 1;
-            let mut distance = usize::from(byte & 0x7f);
-            while byte & 0x80 != 0 {
-                byte = *bytes.get(next)?;
-                next += 1;
-                distance = distance.checked_add(1)?.checked_mul(128)? | usize::from(byte & 0x7f);
-            }
-            Some(Body::Delta { base: at.checked_sub(distance)? })
-        }
-        7 => {
-            next += 20;
-            None
-        }
-        _ => return None,
-    };
-    let (_, packed) = inflate(bytes.get(next..)?, size)?;
-    Some((body.map(|body| Found { body, data: next, size }), next + packed))
+    if let Header::OfsDelta { base_distance } = entry.header {
+        entry.pack_offset().checked_sub(base_distance)?;
+    }
+    let (_, packed) = content(bytes, &entry)?;
+    let end = entry.data_offset as usize + packed;
+    Some((entry, end))
+}
+
+/// Decompresses an entry. Returns its bytes with the length of the compressed stream.
+fn content(bytes: &[u8], entry: &Entry) -> Option<(Vec<u8>, usize)> {
+    inflate(bytes.get(entry.data_offset as usize..)?, entry.decompressed_size as usize)
 }
 
 /// Decompresses exactly `size` bytes. Returns them with the length of the compressed stream.
@@ -115,9 +71,11 @@ fn inflate(packed: &[u8], size: usize) -> Option<(Vec<u8>, usize)> {
     }
 }
 
+/// Returns the object of the entry at an offset. Returns `None` if a base was not found or is named
+/// by its id, or if a delta is invalid.
 fn resolve(
     bytes: &[u8],
-    found: &HashMap<usize, Found>,
+    found: &HashMap<usize, Entry>,
     at: usize,
     max_bytes: usize,
 ) -> Option<(Kind, Vec<u8>)> {
@@ -125,13 +83,13 @@ fn resolve(
     let mut at = at;
     let (kind, mut object) = loop {
         let entry = found.get(&at)?;
-        let (data, _) = inflate(bytes.get(entry.data..)?, entry.size)?;
-        match entry.body {
-            Body::Whole(kind) => break (kind, data),
-            Body::Delta { base } => {
+        let (data, _) = content(bytes, entry)?;
+        match entry.header {
+            Header::OfsDelta { base_distance } => {
                 deltas.push(data);
-                at = base;
+                at -= base_distance as usize;
             }
+            whole => break (whole.as_kind()?, data),
         }
         if deltas.len() > MAX_DEPTH {
             return None;

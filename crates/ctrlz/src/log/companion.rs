@@ -44,15 +44,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A companion without a commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NewCompanion(pub(crate) Companion);
-
 impl Companion {
-    pub(crate) fn into_new(self) -> NewCompanion {
-        NewCompanion(self)
-    }
-
     /// Returns whether the file may have existed although the companion does not hold it.
     pub(crate) fn is_unknown(&self, path: &[u8]) -> bool {
         self.data.unknown.iter().any(|known| known.clone().into_bytes() == path)
@@ -73,26 +65,25 @@ impl Companion {
         let listed = self.data.modes.iter().find(|(known, _)| known.clone().into_bytes() == path);
         listed.map_or(usual, |(_, mode)| *mode)
     }
-}
 
-/// Writes the commit of a companion, with `before` as its parent.
-pub(crate) fn write(
-    pack: &PackWriter,
-    companion: &NewCompanion,
-    before: Option<ObjectId>,
-    at_millis: u64,
-    exists: &dyn Fn(&ObjectId) -> bool,
-) -> Result<ObjectId, Error> {
-    let NewCompanion(Companion { tree, data }) = companion;
-    let commit = Commit {
-        tree: *tree,
-        parents: before.into_iter().collect(),
-        author: "ctrlz".into(),
-        seconds: (at_millis / 1000) as i64,
-        data: serde_json::to_string(data).expect("plain data has a JSON form"),
-        message: "ignored files".into(),
-    };
-    add(pack, Kind::Commit, &encode_commit(&commit), exists)
+    /// Writes the commit of the companion, with `before` as its parent.
+    pub(crate) fn write(
+        &self,
+        objects: &Objects,
+        pack: &PackWriter,
+        before: Option<ObjectId>,
+        at_millis: u64,
+    ) -> Result<ObjectId, Error> {
+        let commit = Commit {
+            tree: self.tree,
+            parents: before.into_iter().collect(),
+            author: "ctrlz".into(),
+            seconds: (at_millis / 1000) as i64,
+            data: serde_json::to_string(&self.data).expect("plain data has a JSON form"),
+            message: "ignored files".into(),
+        };
+        add(pack, Kind::Commit, &encode_commit(&commit), &|id| objects.holds(id))
+    }
 }
 
 /// Returns the previous companion in the chain.

@@ -3,6 +3,7 @@
 //! ```text
 //! operation  the entries of a log
 //! codec      operations as git commits
+//! rewriting  new versions of operations
 //! id         sortable ids
 //! history    the operations of a store
 //! index      a log in one file, for fast reading
@@ -23,6 +24,7 @@ mod id;
 mod index;
 mod meta;
 mod operation;
+mod rewriting;
 mod rules;
 mod source;
 mod steps;
@@ -33,18 +35,15 @@ pub use operation::{
     ParentTurn, StepInfo, Uncaptured, UncapturedChange, UnrecordedTurn,
 };
 
-pub(crate) use codec::{
-    NewOperation, Redacted, Rewriting, Rewritten, Start, follows_work_of, read as read_operation,
-    redact, sessions_of,
-};
+pub(crate) use codec::{NewOperation, follows_work_of, read as read_operation, sessions_of};
 pub(crate) use companion::{
-    Companion, Data as CompanionData, NewCompanion, before as companion_before,
-    read as read_companion, write as write_companion,
+    Companion, Data as CompanionData, before as companion_before, read as read_companion,
 };
 pub(crate) use gap::OpenGap;
 pub(crate) use id::new_id;
 pub(crate) use index::{LogEntry, LogIndex};
 pub(crate) use meta::Meta;
+pub(crate) use rewriting::{Redacted, Rewriting, Rewritten, Start, redact};
 pub(crate) use rules::{Lists, OuterRules};
 pub(crate) use source::Source;
 pub(crate) use steps::{

@@ -416,7 +416,7 @@ fn each_record(
             work.extend(operation.parent.filter(|_| operation.follows.is_none()));
             visit(Recorded::Operation(Box::new(operation)))?;
         } else if let Ok(companion) = read_companion(&store.objects, &id) {
-            work.extend(store.parents_of(&id)?);
+            work.extend(store.objects.commit(&id)?.parents);
             visit(Recorded::Companion(companion))?;
         }
     }

@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::git::{Kind, ObjectId, parse_commit};
 use crate::log::{
     Companion, Operation, Rewriting, Rewritten, Start, read_companion, read_operation,
-    write_companion,
 };
 use crate::pack::PackWriter;
 use crate::store::Store;
@@ -148,10 +147,9 @@ impl History {
         if tree == companion.tree && parent == moved {
             return Ok(());
         }
-        let new = Companion { tree, ..companion }.into_new();
+        let new = Companion { tree, ..companion };
         let millis = u64::try_from(commit.seconds).unwrap_or(0) * 1000;
-        let exists = |id: &ObjectId| store.objects.holds(id);
-        let written = write_companion(&self.pack, &new, moved, millis, &exists)?;
+        let written = new.write(&store.objects, &self.pack, moved, millis)?;
         self.commits.insert(id, written);
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Texts are compared by line, trees by entry, and other objects by blocks of 16 bytes or, if they
 //! are large, by their common prefix and suffix. Consecutive versions rarely need more.
 
-use crate::git::{Kind, diff_lines, split_lines};
+use crate::git::{Kind, diff_lines, is_binary, split_lines};
 
 /// Objects above this size are stored whole.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
@@ -22,7 +22,7 @@ pub(crate) fn delta(kind: Kind, base: &[u8], target: &[u8]) -> Option<Vec<u8>> {
     }
     let copies = match kind {
         Kind::Tree => tree_copies(base, target),
-        Kind::Blob if is_text(base) && is_text(target) => line_copies(base, target),
+        Kind::Blob if !is_binary(base) && !is_binary(target) => line_copies(base, target),
         Kind::Blob if base.len().max(target.len()) > MAX_BLOCK_BYTES => end_copies(base, target),
         Kind::Blob | Kind::Commit | Kind::Tag => block_copies(base, target),
     };
@@ -45,11 +45,6 @@ struct Copy {
     from: usize,
     to: usize,
     len: usize,
-}
-
-fn is_text(bytes: &[u8]) -> bool {
-    const LOOKED_AT: usize = 8000;
-    !bytes.iter().take(LOOKED_AT).any(|byte| *byte == 0)
 }
 
 fn end_copies(base: &[u8], target: &[u8]) -> Vec<Copy> {

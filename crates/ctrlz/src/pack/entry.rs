@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use flate2::{Compress, Compression, FlushCompress, Status};
 
 use crate::error::Error;
-use crate::git::{Kind, ObjectId};
+use crate::git::{Kind, ObjectId, put_object_header, split_entry};
 
 /// Compression effort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,64 +37,20 @@ pub(crate) fn attacked() -> Error {
     Error::damaged(&ObjectId::NULL, "the pack attacks its own checksum")
 }
 
-/// Appends the header of a pack entry: kind and size, seven bits at a time.
-pub(super) fn put_entry_header(out: &mut Vec<u8>, kind: Kind, bytes: u64) {
-    put_header(out, kind.pack_number(), bytes);
-}
-
-pub(crate) fn put_header(out: &mut Vec<u8>, number: u8, bytes: u64) {
-    let mut byte = (number << 4) | (bytes & 0x0f) as u8;
-    let mut rest = bytes >> 4;
-    while rest > 0 {
-        out.push(byte | 0x80);
-        byte = (rest & 0x7f) as u8;
-        rest >>= 7;
-    }
-    out.push(byte);
-}
-
-/// Appends the distance to a delta's base.
-pub(crate) fn put_offset(out: &mut Vec<u8>, distance: u64) {
-    let mut bytes = vec![(distance & 0x7f) as u8];
-    let mut rest = distance >> 7;
-    while rest > 0 {
-        rest -= 1;
-        bytes.push(0x80 | (rest & 0x7f) as u8);
-        rest >>= 7;
-    }
-    out.extend(bytes.iter().rev());
-}
-
 /// Returns the entry of a whole object.
 pub(crate) fn whole_entry(kind: Kind, bytes: &[u8], effort: Effort) -> Vec<u8> {
     let mut packed = Vec::with_capacity(bytes.len() / 2 + 32);
-    put_entry_header(&mut packed, kind, bytes.len() as u64);
+    put_object_header(&mut packed, kind, bytes.len() as u64);
     deflate(bytes, &mut packed, effort);
     packed
 }
 
 /// Returns the compression effort of a whole object, from its zlib header.
-pub(crate) fn effort_of(packed: &[u8]) -> Effort {
-    const HEADER_GOES_ON: u8 = 0x80;
-    let header = packed.iter().take_while(|byte| **byte & HEADER_GOES_ON != 0).count() + 1;
-    match packed.get(header + 1).map(|flags| flags >> 6) {
+pub(crate) fn effort_of(entry: &[u8]) -> Effort {
+    match split_entry(entry).and_then(|(_, packed)| packed.get(1)).map(|flags| flags >> 6) {
         Some(0) => Effort::Quick,
         Some(_) | None => Effort::Well,
     }
-}
-
-/// Returns the uncompressed size of a whole object.
-pub(crate) fn size_of(packed: &[u8]) -> u64 {
-    let (mut size, mut shift) = (0, 0);
-    for (at, byte) in packed.iter().enumerate().take(10) {
-        let (mask, bits) = if at == 0 { (0x0f, 4) } else { (0x7f, 7) };
-        size |= u64::from(byte & mask).checked_shl(shift).unwrap_or(0);
-        shift += bits;
-        if byte & 0x80 == 0 {
-            break;
-        }
-    }
-    size
 }
 
 /// Compresses `bytes`.

@@ -1,24 +1,21 @@
 //! Reads objects from packs, loose files and alternates, in this order. Objects read as a whole are
 //! verified against their ids.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
 
 use crate::error::{Error, StoreError};
-use crate::fs::private::{list_if_there, read_small};
+use crate::fs::private::read_small;
 use crate::fs::{FileError, Named};
 use crate::git::{
     Commit, Hasher, Kind, ObjectId, PackFile, Packed, Tree, hash_object, inflate_loose,
     parse_commit, parse_tree,
 };
 
-use super::temporary::TEMPORARY;
+use super::packs::{MAX_OBJECT_BYTES, Packs, open_packs};
 
-/// Upper bound on the size of an object in memory.
-const MAX_OBJECT_BYTES: u64 = 1 << 30;
 /// Upper bound on the depth of nested alternates, as in git.
 const MAX_LENDER_DEPTH: usize = 5;
 
@@ -31,16 +28,6 @@ pub(crate) struct Objects {
     borrows: bool,
     /// Held during a refresh, so that an older result never replaces a newer one.
     looking: Mutex<()>,
-}
-
-#[derive(Default)]
-struct Packs {
-    /// Open packs, shared with readers.
-    open: Arc<Vec<Arc<PackFile>>>,
-    /// Packs that are incomplete or do not match their index, with the reason.
-    damaged: Vec<(PathBuf, String)>,
-    /// Whether there may be loose objects. Most stores have none.
-    loose: bool,
 }
 
 impl Objects {
@@ -96,31 +83,31 @@ impl Objects {
     /// added after the last refresh may be missed, and is then stored again.
     pub(crate) fn holds(&self, id: &ObjectId) -> bool {
         let packs = self.packs.read().unwrap_or_else(PoisonError::into_inner);
-        let is_loose = || {
-            let found = self.read_loose(id).ok().flatten();
-            found.is_some_and(|(kind, bytes)| hash_object(kind, &bytes) == Some(*id))
-        };
-        packs.open.iter().any(|pack| pack.contains(id)) || (packs.loose && is_loose())
+        packs.open.iter().any(|pack| pack.contains(id))
+            || (packs.loose && self.read_loose(id).is_ok_and(|found| is_intact(id, found)))
     }
 
     /// Returns whether this directory itself holds an intact copy of the object.
     pub(crate) fn holds_intact(&self, id: &ObjectId) -> bool {
-        let intact = |found: Option<(Kind, Vec<u8>)>| {
-            found.is_some_and(|(kind, bytes)| hash_object(kind, &bytes) == Some(*id))
-        };
-        self.packs().iter().any(|pack| pack.read(id).is_ok_and(intact))
-            || self.read_loose(id).is_ok_and(intact)
+        self.packs().iter().any(|pack| pack.read(id).is_ok_and(|found| is_intact(id, found)))
+            || self.read_loose(id).is_ok_and(|found| is_intact(id, found))
     }
 
     /// Returns the kind and size of an object. Refreshes once if it is missing.
     pub(crate) fn header(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, Error> {
-        match self.header_known(id) {
-            Ok(Some(found)) => Ok(Some(found)),
-            Ok(None) | Err(_) => {
-                self.refresh()?;
-                self.header_known(id)
-            }
+        self.refreshing(|| self.header_known(id))
+    }
+
+    /// Calls `look`, and once more after a refresh if it does not succeed.
+    fn refreshing<T>(
+        &self,
+        look: impl Fn() -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        if let Ok(Some(found)) = look() {
+            return Ok(Some(found));
         }
+        self.refresh()?;
+        look()
     }
 
     /// Returns the kind and size of an object without a refresh.
@@ -156,10 +143,19 @@ impl Objects {
         inflate_loose(&file, MAX_OBJECT_BYTES).map(Some).map_err(|why| Error::damaged(id, why))
     }
 
-    fn find(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+    /// Reads and verifies an object. Refreshes once if it is missing.
+    pub(crate) fn read(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        self.refreshing(|| self.read_known(id))
+    }
+
+    /// Reads and verifies an object without a refresh.
+    pub(crate) fn read_known(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        let packs = self.packs();
+        let packed = packs.iter().map(|pack| pack.read(id).map_err(|why| Error::damaged(id, why)));
         let mut problem = None;
-        for pack in self.packs().iter() {
-            match pack.read(id) {
+        // A damaged copy does not matter as long as there is an intact one.
+        for copy in packed.chain(std::iter::once_with(|| self.read_loose(id))) {
+            match copy {
                 Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
                     return Ok(Some((kind, bytes)));
                 }
@@ -167,33 +163,13 @@ impl Objects {
                     problem = Some(Error::damaged(id, "its bytes do not have this hash"));
                 }
                 Ok(None) => (),
-                Err(why) => problem = Some(Error::damaged(id, why)),
+                Err(error) => problem = Some(error),
             }
         }
-        // A damaged copy does not matter as long as there is an intact one.
-        match self.read_loose(id) {
-            Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
-                return Ok(Some((kind, bytes)));
-            }
-            Ok(Some(_)) => problem = Some(Error::damaged(id, "its bytes do not have this hash")),
-            Ok(None) => (),
-            Err(error) => problem = Some(error),
-        }
-        if let Some(found) = self.first_lender(|lender| lender.find(id))? {
+        if let Some(found) = self.first_lender(|lender| lender.read_known(id))? {
             return Ok(Some(found));
         }
         problem.map_or(Ok(None), Err)
-    }
-
-    /// Reads and verifies an object. Refreshes once if it is missing.
-    pub(crate) fn read(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
-        match self.find(id) {
-            Ok(Some(found)) => Ok(Some(found)),
-            Ok(None) | Err(_) => {
-                self.refresh()?;
-                self.find(id)
-            }
-        }
     }
 
     /// Reads and verifies an object, with its compressed entry if a pack of an alternate has it.
@@ -207,11 +183,6 @@ impl Objects {
             Some(found) => Ok(Some(found)),
             None => Ok(self.read(id)?.map(|(kind, bytes)| Packed { kind, bytes, packed: None })),
         }
-    }
-
-    /// Reads and verifies an object without a refresh.
-    pub(crate) fn read_known(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
-        self.find(id)
     }
 
     /// Returns every object of this directory, packed or loose.
@@ -240,9 +211,7 @@ impl Objects {
     pub(crate) fn blob(&self, id: &ObjectId) -> Result<Vec<u8>, Error> {
         match self.read(id)? {
             Some((Kind::Blob, bytes)) => Ok(bytes),
-            Some((kind, _)) => {
-                Err(Error::damaged(id, format!("it is a {}, not a blob", kind.name())))
-            }
+            Some((kind, _)) => Err(Error::damaged(id, format!("it is a {kind}, not a blob"))),
             None => Err(Error::missing(id)),
         }
     }
@@ -265,9 +234,7 @@ impl Objects {
         match self.read(id)? {
             Some((Kind::Tree, bytes)) => parse_tree(bytes)
                 .map_err(|why| Error::Store(StoreError::HostileTree { id: *id, why })),
-            Some((kind, _)) => {
-                Err(Error::damaged(id, format!("it is a {}, not a tree", kind.name())))
-            }
+            Some((kind, _)) => Err(Error::damaged(id, format!("it is a {kind}, not a tree"))),
             None => Err(Error::missing(id)),
         }
     }
@@ -296,7 +263,7 @@ impl Objects {
     pub(crate) fn copy_blob(&self, id: &ObjectId, out: &mut dyn Write) -> Result<u64, Error> {
         let size = match self.header(id)? {
             Some((Kind::Blob, size)) => size,
-            Some((kind, _)) => return Err(Error::damaged(id, format!("it is a {}", kind.name()))),
+            Some((kind, _)) => return Err(Error::damaged(id, format!("it is a {kind}"))),
             None => self.blob(id)?.len() as u64,
         };
         if size > crate::scan::LARGE_FILE_BYTES {
@@ -327,6 +294,12 @@ impl Objects {
     }
 }
 
+/// Returns whether an object was found and its bytes have this id.
+fn is_intact(id: &ObjectId, found: Option<(Kind, Vec<u8>)>) -> bool {
+    found.is_some_and(|(kind, bytes)| hash_object(kind, &bytes) == Some(*id))
+}
+
+/// Copies a blob and verifies it at the end.
 fn copy_checked(
     id: &ObjectId,
     size: u64,
@@ -351,87 +324,6 @@ fn copy_checked(
     Ok(copied)
 }
 
-/// Opens all packs of a directory.
-///
-/// A concurrent merge adds a new pack before it removes old ones, but a single listing may show
-/// neither. Listing is repeated until two listings are equal.
-fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
-    /// Upper bound on the number of listings. Merges are far less frequent.
-    const MAX_LOOKS: u32 = 100;
-    /// Number of listings after which it sleeps between further ones.
-    const PATIENT_AFTER: u32 = 10;
-    let pack_dir = dir.join("pack");
-    let mut listed = list_indexes(&pack_dir)?;
-    let mut damaged = Vec::new();
-    for look in 0..MAX_LOOKS {
-        if look > PATIENT_AFTER {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let packs = open_listed(&listed, known)?;
-        let now = list_indexes(&pack_dir)?;
-        // A pack that was removed before it was opened is reported as damaged once.
-        if now == listed && packs.damaged == damaged {
-            return Ok(Packs { loose: has_loose(dir), ..packs });
-        }
-        (listed, damaged) = (now, packs.damaged);
-    }
-    Ok(Packs { loose: has_loose(dir), ..open_listed(&listed, known)? })
-}
-
-/// Returns the indexes of all published packs, sorted by path.
-fn list_indexes(pack_dir: &Path) -> Result<Vec<PathBuf>, FileError> {
-    let mut paths = list_if_there(pack_dir)?;
-    let is_index = |path: &Path| path.extension().is_some_and(|extension| extension == "idx");
-    paths.retain(|path| is_index(path) && !is_temporary(path));
-    Ok(paths)
-}
-
-fn is_temporary(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()))
-}
-
-fn open_listed(indexes: &[PathBuf], known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
-    let known: HashMap<&Path, &Arc<PackFile>> =
-        known.iter().map(|pack| (pack.path(), pack)).collect();
-    let (mut open, mut damaged) = (Vec::new(), Vec::new());
-    for index in indexes {
-        let data = index.with_extension("pack");
-        if let Some(pack) = known.get(data.as_path()) {
-            open.push(Arc::clone(pack));
-            continue;
-        }
-        match PackFile::open(index, MAX_OBJECT_BYTES) {
-            Ok(pack) => open.push(Arc::new(pack)),
-            // Failing to open an existing file (EMFILE, EACCES) is an error, not damage.
-            Err(_) if !is_openable(index)? || !is_openable(&data)? => {
-                damaged.push((index.clone(), "its pack or its index is missing".into()));
-            }
-            Err(why) => damaged.push((index.clone(), why.to_string())),
-        }
-    }
-    // Small packs come first: they hold the newest objects, which are read most, and a lookup in a
-    // large index touches more pages.
-    open.sort_by_key(|pack: &Arc<PackFile>| pack.object_count());
-    Ok(Packs { open: Arc::new(open), damaged, loose: false })
-}
-
-/// Returns whether there may be loose objects.
-fn has_loose(dir: &Path) -> bool {
-    let Ok(mut entries) = std::fs::read_dir(dir) else { return true };
-    entries.any(|entry| entry.map_or(true, |entry| entry.file_name().len() == 2))
-}
-
-/// Returns whether a file exists. Fails if it exists but cannot be opened.
-fn is_openable(path: &Path) -> Result<bool, FileError> {
-    let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
-    match is_file.then(|| std::fs::File::open(path)) {
-        None => Ok(false),
-        Some(Ok(_)) => Ok(true),
-        Some(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Some(Err(error)) => Err(error).named("open", path),
-    }
-}
-
 /// Returns the alternates of `dir`.
 fn lenders_of(dir: &Path, depth: usize) -> Result<Vec<Objects>, FileError> {
     let list = dir.join("info").join("alternates");
@@ -451,7 +343,7 @@ fn lenders_of(dir: &Path, depth: usize) -> Result<Vec<Objects>, FileError> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::pack::PackWriter;

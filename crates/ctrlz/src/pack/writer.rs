@@ -13,58 +13,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use flate2::{Compress, FlushCompress, Status};
-
 use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::{FileError, Named, private, random_name};
-use crate::git::{Hasher, Kind, ObjectId, hash_object};
+use crate::git::{Kind, ObjectId, hash_object, put_delta_header, put_object_header};
 use crate::scan::LargeProblem;
 
-use super::entry::{Effort, put_entry_header, put_header, put_offset, whole_entry};
+use super::entry::{Effort, whole_entry};
 use super::growing::GrowingPack;
 use super::index::write_index;
+use super::large::stream_deflated;
+use super::sizes::Sizes;
 use super::temporary::{
     Buffer, Entry, HashedFile, RemoveOnDrop, RemovePack, TEMPORARY, TemporaryPack,
 };
-
-/// Packs are closed once they reach this size.
-pub(crate) const PACK_BYTES: u64 = 256 << 20;
-
-/// Sizes of buffers and packs.
-#[derive(Clone, Copy, Debug)]
-struct Sizes {
-    /// Compressed bytes kept in memory.
-    buffer_bytes: u64,
-    /// Size at which a pack is closed. Garbage collection copies packs, so they must not be huge.
-    pack_bytes: u64,
-}
-
-impl Sizes {
-    const USUAL: Sizes = Sizes { buffer_bytes: 32 << 20, pack_bytes: PACK_BYTES };
-
-    #[cfg(not(debug_assertions))]
-    const fn now() -> Sizes {
-        Sizes::USUAL
-    }
-
-    #[cfg(debug_assertions)]
-    fn now() -> Sizes {
-        match BUFFER_BYTES.load(Ordering::Relaxed) {
-            0 => Sizes::USUAL,
-            buffer_bytes => Sizes { buffer_bytes, pack_bytes: 8 * buffer_bytes },
-        }
-    }
-}
-
-#[cfg(debug_assertions)]
-static BUFFER_BYTES: AtomicU64 = AtomicU64::new(0);
-
-/// Sets a small buffer size, so that tests with little data write several packs.
-#[cfg(debug_assertions)]
-pub fn write_small_packs(buffer_bytes: u64) {
-    BUFFER_BYTES.store(buffer_bytes, Ordering::Relaxed);
-}
 
 /// Bytes of a snapshot that are compressed well. Most steps change only a few files, which fit. The
 /// rest is compressed quickly, and well when packs are rewritten.
@@ -322,15 +284,13 @@ impl PackWriter {
         delta_bytes: u64,
         packed: &[u8],
     ) -> Result<bool, Error> {
-        const OFFSET_DELTA: u8 = 6;
         let mut state = self.state();
         let Some(base_at) = state.places.get(&base).copied() else { return Ok(false) };
         if !state.seen.insert(id) {
             return Ok(true);
         }
         let mut entry = Vec::with_capacity(packed.len() + 16);
-        put_header(&mut entry, OFFSET_DELTA, delta_bytes);
-        put_offset(&mut entry, state.buffer.len() as u64 - base_at);
+        put_delta_header(&mut entry, state.buffer.len() as u64 - base_at, delta_bytes);
         entry.extend_from_slice(packed);
         state.push(id, crc32fast::hash(&entry), &entry);
         self.write_out_if_full(state)?;
@@ -350,7 +310,7 @@ impl PackWriter {
         let guard = RemoveOnDrop(Some(path.clone()));
         let mut out = HashedFile::start(file, &path, 1)?;
         let mut header = Vec::new();
-        put_entry_header(&mut header, Kind::Blob, bytes);
+        put_object_header(&mut header, Kind::Blob, bytes);
         let mut crc = crc32fast::Hasher::new();
         crc.update(&header);
         out.write(&header)?;
@@ -460,58 +420,6 @@ impl State {
     }
 }
 
-/// Compresses `source` into `out`. Returns the id of the blob if it has exactly `bytes` bytes.
-fn stream_deflated(
-    bytes: u64,
-    source: &mut dyn Read,
-    out: &mut HashedFile<'_>,
-    crc: &mut crc32fast::Hasher,
-) -> Result<ObjectId, LargeProblem> {
-    let mut hasher = Hasher::object(Kind::Blob, bytes);
-    let mut compressor = Compress::new(Effort::Quick.level(), true);
-    let mut buffer = vec![0; 256 * 1024];
-    let mut total = 0;
-    loop {
-        let count = match source.read(&mut buffer) {
-            Ok(count) => count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(LargeProblem::Read(error)),
-        };
-        total += count as u64;
-        if total > bytes {
-            return Err(LargeProblem::Changed);
-        }
-        hasher.update(&buffer[..count]);
-        let flush = if count == 0 { FlushCompress::Finish } else { FlushCompress::None };
-        let mut rest = &buffer[..count];
-        let mut packed = Vec::with_capacity(256 * 1024);
-        loop {
-            packed.clear();
-            let before = compressor.total_in();
-            let status = compressor
-                .compress_vec(rest, &mut packed, flush)
-                .expect("compressing into memory cannot fail");
-            rest = &rest[(compressor.total_in() - before) as usize..];
-            crc.update(&packed);
-            out.write(&packed)?;
-            let over = match flush {
-                FlushCompress::Finish => status == Status::StreamEnd,
-                _ => rest.is_empty() && packed.len() < packed.capacity(),
-            };
-            if over {
-                break;
-            }
-        }
-        if count == 0 {
-            break;
-        }
-    }
-    if total != bytes {
-        return Err(LargeProblem::Changed);
-    }
-    hasher.finish().ok_or(LargeProblem::Collision)
-}
-
 /// Adds an object created by ctrlz, such as a tree or a commit.
 pub(crate) fn add(
     pack: &PackWriter,
@@ -524,12 +432,13 @@ pub(crate) fn add(
 
 /// Returns the error for a SHA-1 collision in such an object, which needs crafted file names.
 pub(crate) fn attack(kind: Kind) -> Error {
-    Error::damaged(&ObjectId::NULL, format!("a {} of ours attacks the hash", kind.name()))
+    Error::damaged(&ObjectId::NULL, format!("a {kind} of ours attacks the hash"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::git::Hasher;
     use crate::pack::deflated;
 
     /// With 1 thread the publishing thread flushes; with 2 another one does when the pack is

@@ -32,8 +32,7 @@ impl Recording<'_> {
         let scanned = self.rescan(&dirty)?;
         let listing = &scanned.listing;
         let names_changed = !differences.compared.is_empty() || lacks_something(listing, &dirty);
-        let is_overtaken =
-            || differences.are_overtaken(&hold.root, cache, &dirty, listing, input.threads);
+        let is_overtaken = || differences.are_overtaken(&hold.root, input, &dirty, listing);
         if !listing.vanished.is_empty() || (names_changed && is_overtaken()) {
             return Err(Unfit::NeedsWhole);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::compare::find;
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::NewCompanion;
+use crate::log::Companion;
 use crate::path::{PathText, TreePath};
 use crate::store::TreeChange;
 
@@ -13,7 +13,7 @@ use crate::store::TreeChange;
 #[derive(Default)]
 pub(super) struct Kept {
     /// The new companion, if it differs from the last one.
-    pub(super) new: Option<NewCompanion>,
+    pub(super) new: Option<Companion>,
     /// The last companion, if it is unchanged.
     pub(super) same: Option<ObjectId>,
     /// The content of every kept file.

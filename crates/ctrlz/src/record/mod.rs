@@ -184,6 +184,7 @@ impl Context {
             max_new_file_bytes: self.options.max_new_file_bytes,
             nested_repos: self.options.nested_repos,
             rehash: false,
+            start: b"",
             only: None,
             threads: self.options.threads.max(1),
         })

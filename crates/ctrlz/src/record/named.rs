@@ -9,7 +9,7 @@ use crate::log::Operation;
 use crate::pack::PackWriter;
 use crate::path::{NotATreePath, TreePath, dirs_above, is_within, join, split};
 use crate::scan::{
-    ListInput, Listing, ReadOutcome, SkipReason, StatCache, list_from, rule_text, rules_above,
+    ListInput, Listing, ReadOutcome, SkipReason, StatCache, list, rule_text, rules_above,
 };
 use crate::store::edit_tree;
 
@@ -98,8 +98,9 @@ impl Recording<'_> {
     /// Lists a directory by the rules of a full scan.
     fn list_dir(&self, input: &ListInput<'_>, path: &[u8]) -> Result<Listing, Error> {
         let root = &self.hold.root;
-        let above = rules_above(root, &input.rules, path);
-        list_from(root, input, &self.keep(), self.progress, path, above)
+        let rules = rules_above(root, &input.rules, path);
+        let below = ListInput { rules, start: path, ..input.clone() };
+        list(root, &below, &self.keep(), self.progress)
     }
 
     /// Reads one named file if its new content fits into the quota.

@@ -150,11 +150,11 @@ impl Differences {
     pub(crate) fn are_overtaken(
         &self,
         root: &Dir,
-        cache: &StatCache,
+        input: &ListInput<'_>,
         dirty: &Dirty,
         listing: &Listing,
-        threads: usize,
     ) -> bool {
+        let cache = input.cache;
         let has_moved = |path: &[u8], then: &EntryStat| {
             let now = root.glimpse(path).and_then(|dir| dir.stat_self());
             now.is_some_and(|now| now.mtime != then.mtime || now.ctime != then.ctime)
@@ -179,7 +179,7 @@ impl Differences {
                 }
             }
         };
-        let threads = threads.min(cache.len().div_ceil(4 * RUN));
+        let threads = input.threads.min(cache.len().div_ceil(4 * RUN));
         on_threads(threads, work).into_iter().any(|moved| moved)
     }
 

@@ -8,12 +8,16 @@
 //! repository's own directory.
 
 mod cache;
+mod databases;
 mod differ;
 mod dirty;
 mod filters;
 mod foreign;
 mod read;
+mod rules;
+mod stable;
 mod verify;
+mod visit;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -25,21 +29,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::fs::{FileError, FsTrust, Stat, Time};
-use crate::git::{Hasher, IndexFile, Kind, ObjectId, Rules, Verdict};
+use crate::fs::{FileError, FileKind, FsTrust, Stat, Time};
+use crate::git::{EntryKind, Hasher, IndexFile, Kind, ObjectId, Rules, Verdict};
 use crate::path::escape;
 
 pub(crate) use cache::{Basis, IndexStamp, StatCache};
+pub(crate) use databases::{SIDECARS, parts_of, settle_databases, with_sidecars};
 pub(crate) use differ::differences;
 pub(crate) use dirty::Dirty;
 pub(crate) use filters::filter_patterns;
 pub(crate) use foreign::{is_store, is_store_at, store_around};
-pub(crate) use read::{
-    Outcome as ReadOutcome, SIDECARS, parts_of, read_entry, read_listing, settle_databases,
-    with_sidecars,
-};
+pub(crate) use read::read_listing;
+pub(crate) use rules::{rule_text, rule_text_in, rules_above};
+pub(crate) use stable::{Outcome as ReadOutcome, read_entry};
 pub(crate) use verify::{Proof, verify};
-pub(crate) use walk::{list, list_from, rule_text, rule_text_in, rules_above};
+pub(crate) use walk::list;
 
 /// Files larger than this are streamed instead of read into memory.
 pub(crate) const LARGE_FILE_BYTES: u64 = 8 << 20;
@@ -219,6 +223,8 @@ pub(crate) struct ListInput<'a> {
     pub(crate) nested_repos: bool,
     /// Reads every file, regardless of the metadata.
     pub(crate) rehash: bool,
+    /// Directory in which the walk starts; `rules` are those of its parent directories.
+    pub(crate) start: &'a [u8],
     /// Limits the walk to these paths. Requires an empty `cache`.
     pub(crate) only: Option<&'a Dirty>,
     pub(crate) threads: usize,
@@ -275,7 +281,7 @@ pub(crate) trait Keep: Sync {
     }
 }
 
-/// Reason why a large file could not be stored.
+/// Reason why a file could not be stored. Large files are stored while they are read.
 #[derive(Debug)]
 pub(crate) enum LargeProblem {
     Changed,
@@ -337,7 +343,7 @@ pub(crate) struct ListedEntry {
 /// Cached metadata of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryStat {
-    pub(crate) kind: crate::fs::FileKind,
+    pub(crate) kind: FileKind,
     pub(crate) mode: u32,
     pub(crate) bytes: u64,
     pub(crate) mtime: Time,
@@ -348,7 +354,7 @@ pub(crate) struct EntryStat {
 impl EntryStat {
     /// Placeholder for an entry that was not examined.
     pub(crate) const NOTHING: EntryStat = EntryStat {
-        kind: crate::fs::FileKind::Special,
+        kind: FileKind::Special,
         mode: 0,
         bytes: 0,
         mtime: Time { seconds: 0, nanos: 0 },
@@ -361,6 +367,16 @@ impl From<&Stat> for EntryStat {
     fn from(stat: &Stat) -> EntryStat {
         let &Stat { kind, mode, bytes, mtime, ctime, inode, .. } = stat;
         EntryStat { kind, mode, bytes, mtime, ctime, inode }
+    }
+}
+
+/// Returns the kind of a tree entry for a file with this metadata.
+pub(crate) fn entry_kind(stat: &EntryStat) -> Option<EntryKind> {
+    match stat.kind {
+        FileKind::File if stat.mode & 0o100 != 0 => Some(EntryKind::Executable),
+        FileKind::File => Some(EntryKind::File),
+        FileKind::Symlink => Some(EntryKind::Symlink),
+        FileKind::Dir | FileKind::Special => None,
     }
 }
 

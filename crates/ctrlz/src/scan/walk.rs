@@ -1,86 +1,43 @@
 //! The walk: one job per directory, in parallel.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::fs::{Dir, FileError, FileKind, Stat, Time};
-use crate::git::{Rules, Seed, TrackedBelow, Verdict, is_protected_name};
+use crate::fs::{Dir, FileError, Time};
 use crate::jobs::run_jobs;
 use crate::path::{join, split};
 
 use super::cache::{CachedDir, CachedEntry, Fate};
-use super::filters::filter_patterns;
-use super::foreign::is_store;
-use super::read::{SmallFile, read_stable_small};
+use super::visit::{Found, Job, Visit, Walk, is_repository_dir, skip};
 use super::{
-    Content, EntryStat, Keep, ListInput, ListedDir, ListedEntry, Listing, Progress, Seeding,
+    Content, EntryStat, Keep, ListInput, ListedDir, ListedEntry, Listing, Progress, Proof,
     SkipReason, Skipped, TreeState, is_racy,
 };
 
-/// Ignore files larger than this are reported and not applied.
-const MAX_RULES_BYTES: u64 = 1 << 20;
-
-struct Job {
-    path: Vec<u8>,
-    rules: Arc<Rules>,
-    filters: Seeding,
-    /// Whether the directory is ignored. Then only paths count that the user's git tracks or the
-    /// configuration includes.
-    ignored: bool,
-}
-
-/// Result of one job.
-#[derive(Default)]
-struct Found {
-    dir: Option<ListedDir>,
-    skipped: Vec<Skipped>,
-    rules_used: Vec<(Vec<u8>, Vec<u8>)>,
-    vanished: Option<Vec<u8>>,
-    /// Path of the directory if it was not listed, for any reason.
-    closed: Option<Vec<u8>>,
-    /// Whether the directory is a store of ctrlz.
-    is_store: bool,
-    linked: Vec<Vec<u8>>,
-    cancelled: bool,
-    changed: bool,
-}
-
-/// Lists everything under `root`.
+/// Lists everything under `input.start`.
 ///
 /// An unreadable directory is added to [`Listing::skipped`], and the walk continues. Only an
-/// unreadable `root` is an error.
+/// unreadable start is an error.
 pub(crate) fn list(
     root: &Dir,
     input: &ListInput<'_>,
     keep: &dyn Keep,
     progress: &Progress,
 ) -> Result<Listing, Error> {
-    list_from(root, input, keep, progress, b"", Arc::clone(&input.rules))
-}
-
-/// Lists everything under `start`. `rules` are those of its parent directories.
-pub(crate) fn list_from(
-    root: &Dir,
-    input: &ListInput<'_>,
-    keep: &dyn Keep,
-    progress: &Progress,
-    start: &[u8],
-    rules: Arc<Rules>,
-) -> Result<Listing, Error> {
-    let first = Job { path: start.to_vec(), rules, filters: input.seed.clone(), ignored: false };
+    let (path, rules) = (input.start.to_vec(), Arc::clone(&input.rules));
+    let first = Job { path, rules, filters: input.seed.clone(), ignored: false };
     // A root that cannot be opened is an error, not an empty work tree.
-    let start = root.open_below(start)?;
+    let start = root.open_below(input.start)?;
     if input.only.is_none() {
         start.names()?;
     }
     let walk = Walk { root, input, keep };
     let found = run_jobs(input.threads, vec![first], |job, more| {
         if progress.check().is_err() {
-            return Found { cancelled: true, ..Found::default() };
+            return Found::default();
         }
         let mut found = walk.visit(&job, more);
         found.closed = found.dir.is_none().then_some(job.path);
@@ -88,10 +45,14 @@ pub(crate) fn list_from(
         found
     });
     progress.check()?;
+    Ok(merged(found, input.proof))
+}
+
+/// Returns the listing of all jobs' results.
+fn merged(found: Vec<Found>, proof: Option<&Proof>) -> Listing {
     let mut listing = Listing::default();
     let mut closed = Vec::new();
     for mut job in found {
-        debug_assert!(!job.cancelled, "checked above");
         listing.changed |= job.changed;
         listing.dirs.extend(job.dir);
         listing.skipped.append(&mut job.skipped);
@@ -102,7 +63,7 @@ pub(crate) fn list_from(
         listing.linked.append(&mut job.linked);
     }
     // The walk did not visit the files of directories proven unchanged.
-    listing.linked.extend(input.proof.iter().flat_map(|proof| proof.linked().iter().cloned()));
+    listing.linked.extend(proof.iter().flat_map(|proof| proof.linked().iter().cloned()));
     listing.linked.sort_unstable();
     listing.linked.dedup();
     listing.dirs.sort_unstable_by(|one, other| one.path.cmp(&other.path));
@@ -120,39 +81,7 @@ pub(crate) fn list_from(
     }
     listing.skipped.sort_unstable();
     listing.hidden_rules.sort_unstable();
-    Ok(listing)
-}
-
-/// Returns the text of the ignore file in the directory `path`.
-pub(crate) fn rule_text(root: &Dir, path: &[u8]) -> Option<Vec<u8>> {
-    rule_text_in(&root.open_below(path).ok()?)
-}
-
-/// Returns the text of the ignore file in an open directory.
-pub(crate) fn rule_text_in(dir: &Dir) -> Option<Vec<u8>> {
-    match read_stable_small(dir, b".gitignore", MAX_RULES_BYTES) {
-        SmallFile::Read(text) => Some(text),
-        SmallFile::TooLarge(_) | SmallFile::NotAFile | SmallFile::Unreadable => None,
-    }
-}
-
-/// Returns the rules that apply to the directory `path`, from the ignore files of its ancestors.
-pub(crate) fn rules_above(root: &Dir, base: &Arc<Rules>, path: &[u8]) -> Arc<Rules> {
-    let mut rules = Arc::clone(base);
-    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-    for end in std::iter::once(0).chain(ends) {
-        let dir = &path[..end];
-        if let Some(text) = rule_text(root, dir) {
-            rules = rules.child(dir, &text);
-        }
-    }
-    rules
-}
-
-struct Walk<'a> {
-    root: &'a Dir,
-    input: &'a ListInput<'a>,
-    keep: &'a dyn Keep,
+    listing
 }
 
 impl Walk<'_> {
@@ -192,7 +121,7 @@ impl Walk<'_> {
                 path: join(&job.path, entry.name),
                 rules: Arc::clone(&job.rules),
                 filters: job.filters.clone(),
-                ignored: is_ignored(entry.verdict, job),
+                ignored: job.ignores(entry.verdict),
             }),
             Fate::Protected if !is_repository_dir(entry.name) => {
                 let path = join(&job.path, entry.name);
@@ -290,300 +219,6 @@ impl Walk<'_> {
     }
 }
 
-/// State of a visit to one directory.
-struct Visit<'a, 'b> {
-    walk: &'a Walk<'a>,
-    job: &'a Job,
-    dir: &'a Dir,
-    /// Paths that the user's git tracks here and below.
-    tracked: Option<TrackedBelow<'a>>,
-    before: Time,
-    /// Whether the names come from the cache, so that the kinds are unchanged too.
-    listing_known: bool,
-    /// Whether the cached verdicts are valid.
-    rules_known: bool,
-    rules: Arc<Rules>,
-    filters: Seeding,
-    found: &'b mut Found,
-    more: &'b mut Vec<Job>,
-}
-
-impl Visit<'_, '_> {
-    fn is_unwanted_repository(&self, names: &[Vec<u8>]) -> bool {
-        !self.walk.input.nested_repos && !self.job.path.is_empty() && has(names, b".git")
-    }
-
-    /// Returns whether the directory is a store of ctrlz. With a complete listing, most directories
-    /// are decided without a system call.
-    fn is_store(&self, only_some: bool, names: &[Vec<u8>]) -> bool {
-        let may_be = only_some || (has(names, b"HEAD") && has(names, b"ctrlz"));
-        may_be && !self.job.path.is_empty() && is_store(self.dir)
-    }
-
-    /// Adds this directory's `.gitignore` and `.gitattributes` to the rules.
-    fn take_rules(&mut self, names: &[Vec<u8>]) {
-        if has(names, b".gitignore")
-            && let Some(text) = self.rule_file(b".gitignore")
-        {
-            self.rules = self.rules.child(&self.job.path, &text);
-            // Later snapshots need these rules to decide why a path is absent from this one.
-            self.found.rules_used.push((join(&self.job.path, b".gitignore"), text));
-        }
-        if let Seeding::Except(filters) = self.filters.clone()
-            && has(names, b".gitattributes")
-        {
-            let patterns =
-                self.rule_file(b".gitattributes").and_then(|text| filter_patterns(&text));
-            self.filters = match patterns {
-                Some(patterns) if patterns.is_empty() => Seeding::Except(filters),
-                Some(patterns) => Seeding::Except(filters.child(&self.job.path, &patterns)),
-                None => Seeding::Off,
-            };
-        }
-    }
-
-    fn rule_file(&mut self, name: &[u8]) -> Option<Vec<u8>> {
-        match read_stable_small(self.dir, name, MAX_RULES_BYTES) {
-            SmallFile::Read(bytes) => Some(bytes),
-            SmallFile::TooLarge(bytes) => {
-                let reason = SkipReason::IgnoreFileTooLarge { bytes };
-                self.found.skipped.push(skip(join(&self.job.path, name), reason));
-                None
-            }
-            // Like git, ignores rule files that are missing, symlinks or directories. An unreadable
-            // one is reported when it is read as an ordinary file.
-            SmallFile::NotAFile | SmallFile::Unreadable => None,
-        }
-    }
-
-    fn entries(&mut self, names: Vec<Vec<u8>>, cached: Option<&CachedDir<'_>>) -> Vec<ListedEntry> {
-        let mut remembered: BTreeMap<&[u8], CachedEntry<'_>> = BTreeMap::new();
-        let mut in_order = cached.map(|cached| cached.entries().peekable());
-        if !self.listing_known {
-            remembered
-                .extend(in_order.take().into_iter().flatten().map(|entry| (entry.name, entry)));
-        }
-        let mut entries = Vec::with_capacity(names.len());
-        for name in names {
-            let entry = match &mut in_order {
-                Some(cached) => cached.next(),
-                None => remembered.get(name.as_slice()).copied(),
-            };
-            entries.extend(self.entry(name, entry));
-        }
-        entries
-    }
-
-    fn entry(&mut self, name: Vec<u8>, cached: Option<CachedEntry<'_>>) -> Option<ListedEntry> {
-        let path = join(&self.job.path, &name);
-        if self.walk.input.forbidden.contains(&path) {
-            return None;
-        }
-        if is_protected_name(&name) {
-            if !is_repository_dir(&name) {
-                self.found.skipped.push(skip(path, SkipReason::ProtectedName));
-            }
-            return Some(unseen_entry(name, SkipReason::ProtectedName));
-        }
-        if self.listing_known
-            && let Some(cached) = cached
-        {
-            // The directory's stamp proves that nothing was renamed or created here. An ignored
-            // entry or a subdirectory still is the cached one and needs no stat.
-            let kind = cached.stat.kind;
-            let verdict = self.verdict(&path, kind, Some(cached));
-            if kind == FileKind::Dir || self.is_left_out(&path, verdict, kind) {
-                return Some(self.settle(&name, path, cached.stat, None, verdict, None));
-            }
-        }
-        match self.dir.stat(&name) {
-            Ok(None) => None,
-            Ok(Some(stat)) => {
-                let verdict = self.verdict(&path, stat.kind, cached);
-                Some(self.settle(&name, path, EntryStat::from(&stat), Some(stat), verdict, cached))
-            }
-            Err(error) => {
-                let skipped = Skipped::unreadable(path, &error);
-                self.found.skipped.push(skipped.clone());
-                Some(unseen_entry(name, skipped.reason))
-            }
-        }
-    }
-
-    /// Returns the verdict for `path`. Uses the cached one if the same rules produced it for the
-    /// same kind of entry.
-    fn verdict(&self, path: &[u8], kind: FileKind, cached: Option<CachedEntry<'_>>) -> Verdict {
-        let is_dir = kind == FileKind::Dir;
-        cached
-            .filter(|cached| {
-                // An entry that could not be examined has no inode number and no verdict.
-                self.rules_known
-                    && cached.stat.inode != 0
-                    && (cached.stat.kind == FileKind::Dir) == is_dir
-            })
-            .map_or_else(|| self.rules.verdict(path, is_dir), |cached| cached.verdict)
-    }
-
-    fn tracked(&self, path: &[u8]) -> bool {
-        self.tracked.as_ref().is_some_and(|tracked| tracked.tracks(split(path).1))
-    }
-
-    fn is_ignored(&self, verdict: Verdict) -> bool {
-        is_ignored(verdict, self.job)
-    }
-
-    /// Returns whether an ignored path is left out of the snapshot.
-    fn is_left_out(&self, path: &[u8], verdict: Verdict, kind: FileKind) -> bool {
-        if !self.is_ignored(verdict) {
-            return false;
-        }
-        let wanted = if kind == FileKind::Dir {
-            self.tracked.as_ref().is_some_and(|tracked| tracked.tracks_below(split(path).1))
-                || self.rules.includes_below(path)
-        } else {
-            self.tracked(path)
-        };
-        !wanted
-    }
-
-    /// Decides how to record one entry. `stat` is `None` where the cache is proven valid.
-    fn settle(
-        &mut self,
-        name: &[u8],
-        path: Vec<u8>,
-        entry_stat: EntryStat,
-        stat: Option<Stat>,
-        verdict: Verdict,
-        cached: Option<CachedEntry<'_>>,
-    ) -> ListedEntry {
-        let racy = is_racy(entry_stat.ctime, self.before);
-        let done =
-            |content| ListedEntry { name: name.into(), stat: entry_stat, content, verdict, racy };
-        if stat.is_some_and(|stat| stat.kind == FileKind::File && stat.links > 1) {
-            self.found.linked.push(path.clone());
-        }
-        if self.is_left_out(&path, verdict, entry_stat.kind) {
-            return done(Content::Ignored);
-        }
-        if entry_stat.kind == FileKind::Dir {
-            if stat.is_some_and(|stat| stat.mount_root) {
-                self.found.skipped.push(skip(path, SkipReason::OtherMount));
-                return done(Content::Skipped(SkipReason::OtherMount));
-            }
-            self.more.push(Job {
-                path,
-                rules: Arc::clone(&self.rules),
-                filters: self.filters.clone(),
-                ignored: self.is_ignored(verdict),
-            });
-            return done(Content::Directory);
-        }
-        let Some(stat) = stat else { return done(Content::Ignored) };
-        match self.content(&path, &stat, cached) {
-            Content::Skipped(reason) => {
-                self.found.skipped.push(skip(path, reason.clone()));
-                done(Content::Skipped(reason))
-            }
-            // Another process may have written to the file and reset its times between the rename
-            // and this stat. Such a write counts as later than this snapshot, and the racy mark
-            // makes the next one read the file.
-            content if self.is_placed(&path) => ListedEntry { racy: true, ..done(content) },
-            Content::Known(id) if cached.is_some_and(|cached| cached.id() == Some(id)) => {
-                // The content was read with the cached metadata, which is not racy.
-                ListedEntry { racy: false, ..done(Content::Known(id)) }
-            }
-            content => done(content),
-        }
-    }
-
-    fn content(&self, path: &[u8], stat: &Stat, cached: Option<CachedEntry<'_>>) -> Content {
-        if stat.kind == FileKind::Special {
-            return Content::Skipped(SkipReason::Special);
-        }
-        if stat.mount_root {
-            return Content::Skipped(SkipReason::OtherMount);
-        }
-        let walk = self.walk;
-        let remembered = cached
-            .filter(|cached| !walk.input.rehash && cached.holds(walk.input.trust, stat))
-            .and_then(|cached| cached.id())
-            .filter(|id| walk.keep.has(id));
-        if let Some(id) = remembered {
-            return Content::Known(id);
-        }
-        let limit = walk.input.max_new_file_bytes;
-        if stat.kind == FileKind::File
-            && stat.bytes > limit
-            && !self.tracked(path)
-            && !walk.keep.held_before(path)
-        {
-            return Content::Skipped(SkipReason::TooLarge { bytes: stat.bytes });
-        }
-        match self.placed(path, stat).or_else(|| self.seeded(path, stat)) {
-            Some(id) => Content::Known(id),
-            None => Content::ToRead,
-        }
-    }
-
-    fn is_placed(&self, path: &[u8]) -> bool {
-        self.walk.input.placed.is_some_and(|placed| placed.contains_key(path))
-    }
-
-    /// Returns the content of a file that a restore wrote, if its metadata is unchanged.
-    fn placed(&self, path: &[u8], stat: &Stat) -> Option<crate::git::ObjectId> {
-        let input = self.walk.input;
-        let (then, id) = input.placed?.get(path)?;
-        let same = input.trust.stat && !input.rehash && *then == EntryStat::from(stat);
-        (same && self.walk.keep.has(id)).then_some(*id)
-    }
-
-    /// Returns the blob id from the user's index, if it is proven to be the file's content.
-    fn seeded(&self, path: &[u8], stat: &Stat) -> Option<crate::git::ObjectId> {
-        let Seeding::Except(filters) = &self.filters else { return None };
-        let input = self.walk.input;
-        if input.rehash || !input.trust.stat || is_racy(stat.ctime, self.before) {
-            return None;
-        }
-        let seed = Seed {
-            is_symlink: stat.kind == FileKind::Symlink,
-            executable: stat.kind == FileKind::File && stat.is_executable(),
-            bytes: stat.bytes,
-            mtime: (stat.mtime.seconds, stat.mtime.nanos),
-            ctime: (stat.ctime.seconds, stat.ctime.nanos),
-            inode: stat.inode,
-        };
-        let id = self.tracked.as_ref()?.blob(split(path).1, &seed)?;
-        if filters.verdict(path, false) == Verdict::Ignored {
-            return None;
-        }
-        self.walk.keep.borrow(&id, stat.bytes).then_some(id)
-    }
-}
-
-/// Returns whether an entry of the job's directory is ignored.
-fn is_ignored(verdict: Verdict, job: &Job) -> bool {
-    match verdict {
-        Verdict::Ignored => true,
-        Verdict::Included => false,
-        Verdict::Plain => job.ignored,
-    }
-}
-
-/// Returns an entry that was not examined. It keeps the cached listing complete.
-fn unseen_entry(name: Vec<u8>, reason: SkipReason) -> ListedEntry {
-    ListedEntry {
-        name: name.into_boxed_slice(),
-        stat: EntryStat::NOTHING,
-        content: Content::Skipped(reason),
-        verdict: Verdict::Plain,
-        racy: true,
-    }
-}
-
-fn has(names: &[Vec<u8>], name: &[u8]) -> bool {
-    names.binary_search_by(|probe| probe.as_slice().cmp(name)).is_ok()
-}
-
 /// Returns whether a cached directory has the names that a store has. The content of `ctrlz` may
 /// have changed without changing the directory's stamp.
 fn may_be_store(cached: &CachedDir<'_>) -> bool {
@@ -596,16 +231,6 @@ fn rule_names(dir: &Dir) -> Vec<Vec<u8>> {
     let names = [&b".git"[..], b".gitattributes", b".gitignore"];
     let there = |name: &&&[u8]| dir.stat(name).is_ok_and(|stat| stat.is_some());
     names.iter().filter(there).map(|name| name.to_vec()).collect()
-}
-
-/// Returns whether `name` is a repository directory that users expect to be left out, so that
-/// reporting it would be noise.
-fn is_repository_dir(name: &[u8]) -> bool {
-    [&b".git"[..], b".jj", b".hg", b".svn", b".sl"].contains(&name)
-}
-
-fn skip(path: Vec<u8>, reason: SkipReason) -> Skipped {
-    Skipped { path, reason }
 }
 
 fn unreadable_dir(path: &[u8], error: &FileError) -> Skipped {

@@ -13,8 +13,9 @@ use crate::fs::private::{self, Durable};
 use crate::fs::{FileError, Named};
 use crate::git::ObjectId;
 
-use super::layout::{CONFIG, Store};
+use super::layout::Store;
 use super::refs::Refs;
+use super::skeleton::CONFIG;
 use crate::pack::Objects;
 
 /// Temporary repository with objects and refs that are not part of the store yet.

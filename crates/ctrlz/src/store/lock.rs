@@ -31,7 +31,7 @@ impl Lock {
         let mut pause = Duration::from_micros(200);
         loop {
             if try_lock(&file, sharing, path)? {
-                if is_at(&file, path) {
+                if private::is_at(&file, path) {
                     break;
                 }
                 // Its directory was renamed while this process waited.
@@ -61,15 +61,6 @@ impl Lock {
     pub(crate) fn try_take(path: &Path, sharing: Sharing) -> Result<Option<Lock>, Error> {
         let file = private::open_or_create(path)?;
         Ok(try_lock(&file, sharing, path)?.then_some(Lock { _file: file }))
-    }
-}
-
-/// Returns whether `path` still names the open file.
-fn is_at(file: &File, path: &Path) -> bool {
-    let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
-    match (file.metadata(), path.symlink_metadata()) {
-        (Ok(open), Ok(named)) => id(open) == id(named),
-        _ => false,
     }
 }
 

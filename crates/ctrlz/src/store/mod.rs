@@ -3,14 +3,17 @@
 //! `docs/format.md` lists every file and ref.
 
 mod alternates;
+mod checks;
 mod incoming;
 mod layout;
 mod lender;
 mod lock;
 mod project;
 mod quarantine;
+mod record;
 mod refs;
 mod registry;
+mod skeleton;
 mod tombstones;
 mod trees;
 mod trust;
@@ -19,14 +22,16 @@ mod user_repo;
 pub use trust::check_data_dir;
 
 pub(crate) use alternates::Borrowed;
+pub(crate) use checks::{foreign_part, is_newer};
 pub(crate) use incoming::Incoming;
-pub(crate) use layout::{Store, foreign_part, is_newer, work_tree_dir};
+pub(crate) use layout::{Store, work_tree_dir};
 pub(crate) use lender::{Absorbed, Copied, Lender, Limits};
 pub(crate) use lock::{Lock, Sharing, holders};
 pub(crate) use project::{check_root, path_hash};
 pub(crate) use quarantine::is_among;
+pub(crate) use record::Claim;
 pub(crate) use refs::Refs;
-pub(crate) use registry::{Claim, Registry, Standing};
+pub(crate) use registry::{Registry, Standing};
 pub(crate) use tombstones::Tombstones;
 pub(crate) use trees::{
     Change as TreeChange, build as build_tree, edit as edit_tree, write as write_tree,

@@ -14,8 +14,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Landmark, random_name};
@@ -24,38 +22,11 @@ use crate::path::PathText;
 
 use super::lock::{Lock, Sharing};
 use super::project::path_hash;
+use super::record::{Claim, Record, read_record, to_path};
 use super::user_repo::UserRepo;
 
 /// Upper bound on the `moved_to` links followed from one path, in case they form a cycle.
 const MAX_MOVES: usize = 100;
-
-/// A history: a store and the part of it that belongs to one work tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Claim {
-    /// Project id, which is the store's name in the data directory.
-    pub(crate) id: String,
-    pub(crate) work_tree: String,
-    /// Identity of the directory it was recorded for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    landmark: Option<Landmark>,
-}
-
-/// Registry entry of one path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
-    path: PathText,
-    #[serde(flatten)]
-    claim: Claim,
-    /// New path of the directory, if it was moved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    moved_to: Option<PathText>,
-    /// Histories of other directories that were at this path before, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    former: Vec<Claim>,
-    /// Checksum of all other fields. A corrupt name would lead to an empty history.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    checksum: Option<u32>,
-}
 
 /// State of a directory according to the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -391,51 +362,6 @@ impl Registry {
     }
 }
 
-impl Claim {
-    /// Returns whether both name the same history.
-    pub(crate) fn is_of(&self, other: &Claim) -> bool {
-        self.id == other.id && self.work_tree == other.work_tree
-    }
-
-    pub(crate) fn store_path(&self, data_dir: &Path) -> PathBuf {
-        data_dir.join("snapshot").join(&self.id)
-    }
-
-    /// Returns whether the directory at the claim's path is the one it was recorded for, or another
-    /// clone of the same project in its place.
-    fn fits(&self, here: Option<Landmark>, repo: Option<&UserRepo>) -> Result<bool, Error> {
-        let (Some(then), Some(now)) = (self.landmark, here) else { return Ok(true) };
-        if then.may_be(&now) {
-            return Ok(true);
-        }
-        let root_commit = repo.map(UserRepo::root_commit).transpose()?.flatten();
-        Ok(root_commit.is_some_and(|id| id.to_string() == self.id))
-    }
-}
-
-impl Record {
-    fn root(&self) -> PathBuf {
-        to_path(&self.path)
-    }
-
-    fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("plain data has a JSON form")
-    }
-
-    fn sum(&self) -> u32 {
-        crc32fast::hash(&Record { checksum: None, ..self.clone() }.to_json())
-    }
-
-    /// Returns whether the checksum matches. A record without a checksum is accepted.
-    fn is_whole(&self) -> bool {
-        self.checksum.is_none_or(|sum| sum == self.sum())
-    }
-}
-
-fn to_path(text: &PathText) -> PathBuf {
-    PathBuf::from(std::ffi::OsStr::from_bytes(&text.clone().into_bytes()))
-}
-
 /// Returns the name of a work tree's part of any store. It is unique and does not reveal the path.
 fn work_tree_id(origin: &str, root: &Path, salt: &str) -> String {
     let mut hasher = Hasher::raw();
@@ -451,15 +377,4 @@ fn read_origin(path: &Path) -> Result<Option<String>, Error> {
     let text = String::from_utf8(read_small(path, 64)?.unwrap_or_default()).unwrap_or_default();
     let is_name = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     Ok(is_name.then_some(text))
-}
-
-fn read_record(path: &Path) -> Result<Option<Record>, Error> {
-    let bytes = read_small(path, 1 << 20)?.unwrap_or_default();
-    let record: Option<Record> = serde_json::from_slice(&bytes).ok();
-    // Both are used as file names.
-    let is_name = |text: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    };
-    let are_names = |record: &Record| is_name(&record.claim.id) && is_name(&record.claim.work_tree);
-    Ok(record.filter(|record| are_names(record) && record.is_whole()))
 }

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::error::Error;
-use crate::fs::FileKind;
-use crate::git::{EntryKind, Kind, ObjectId, TreeEntry, encode_tree, hash_object, tree_order};
+use crate::git::{EntryKind, Kind, ObjectId, TreeEntry, encode_tree, hash_object};
 use crate::jobs::run_jobs;
 use crate::path::{join, split};
-use crate::scan::{Content, ListedDir, ListedEntry, Listing, TreeState};
+use crate::scan::{Content, ListedDir, ListedEntry, Listing, TreeState, entry_kind};
 
 use crate::pack::{Objects, PackWriter, add, attack};
 
@@ -100,7 +99,7 @@ impl Fresh<'_> {
 fn entries_of<'a>(dir: &'a ListedDir, made: &HashMap<&[u8], ObjectId>) -> Vec<TreeEntry<'a>> {
     let entry = |entry: &'a ListedEntry| {
         let (kind, id) = match &entry.content {
-            Content::Known(id) => (kind_of(entry)?, *id),
+            Content::Known(id) => (entry_kind(&entry.stat)?, *id),
             Content::Directory => {
                 (EntryKind::Tree, *made.get(join(&dir.path, &entry.name).as_slice())?)
             }
@@ -109,15 +108,6 @@ fn entries_of<'a>(dir: &'a ListedDir, made: &HashMap<&[u8], ObjectId>) -> Vec<Tr
         Some(TreeEntry { name: &entry.name, kind, id })
     };
     dir.entries.iter().filter_map(entry).collect()
-}
-
-fn kind_of(entry: &ListedEntry) -> Option<EntryKind> {
-    match entry.stat.kind {
-        FileKind::File if entry.stat.mode & 0o100 != 0 => Some(EntryKind::Executable),
-        FileKind::File => Some(EntryKind::File),
-        FileKind::Symlink => Some(EntryKind::Symlink),
-        FileKind::Dir | FileKind::Special => None,
-    }
 }
 
 pub(crate) fn write(
@@ -129,9 +119,7 @@ pub(crate) fn write(
 }
 
 fn encoded(mut entries: Vec<TreeEntry<'_>>) -> Vec<u8> {
-    entries.sort_unstable_by(|one, other| {
-        tree_order(one.name, one.kind.is_tree(), other.name, other.kind.is_tree())
-    });
+    entries.sort_unstable_by(TreeEntry::order);
     encode_tree(entries.into_iter())
 }
 
@@ -145,48 +133,55 @@ pub(crate) fn edit(
     root: ObjectId,
     changes: &BTreeMap<Vec<u8>, Change>,
 ) -> Result<ObjectId, Error> {
-    let exists = |id: &ObjectId| objects.holds(id);
+    let editor = Editor { objects, pack, exists: &|id| objects.holds(id) };
     let changes: Vec<(&[u8], &Change)> =
         changes.iter().map(|(path, change)| (path.as_slice(), change)).collect();
-    let made = edit_level(objects, pack, Some(root), &changes, &exists)?;
-    made.map_or_else(|| write(Vec::new(), pack, &exists), Ok)
+    let made = editor.level(Some(root), &changes)?;
+    made.map_or_else(|| write(Vec::new(), pack, editor.exists), Ok)
 }
 
-fn edit_level(
-    objects: &Objects,
-    pack: &PackWriter,
-    tree: Option<ObjectId>,
-    changes: &[(&[u8], &Change)],
-    exists: Exists<'_>,
-) -> Result<Option<ObjectId>, Error> {
-    let mut entries: BTreeMap<Vec<u8>, (EntryKind, ObjectId)> = BTreeMap::new();
-    if let Some(id) = tree {
-        let tree = objects.tree(&id)?;
-        entries.extend(tree.iter().map(|entry| (entry.name.to_vec(), (entry.kind, entry.id))));
-    }
-    let mut below: BTreeMap<&[u8], Vec<(&[u8], &Change)>> = BTreeMap::new();
-    for (path, change) in changes {
-        match path.iter().position(|byte| *byte == b'/') {
-            Some(at) => below.entry(&path[..at]).or_default().push((&path[at + 1..], change)),
-            None => match change {
-                Some(entry) => drop(entries.insert(path.to_vec(), *entry)),
-                None => drop(entries.remove(*path)),
-            },
+struct Editor<'a> {
+    objects: &'a Objects,
+    pack: &'a PackWriter,
+    exists: Exists<'a>,
+}
+
+impl Editor<'_> {
+    /// Applies changes to one tree and those below it. Returns `None` if it becomes empty.
+    fn level(
+        &self,
+        tree: Option<ObjectId>,
+        changes: &[(&[u8], &Change)],
+    ) -> Result<Option<ObjectId>, Error> {
+        let mut entries: BTreeMap<Vec<u8>, (EntryKind, ObjectId)> = BTreeMap::new();
+        if let Some(id) = tree {
+            let tree = self.objects.tree(&id)?;
+            entries.extend(tree.iter().map(|entry| (entry.name.to_vec(), (entry.kind, entry.id))));
         }
-    }
-    for (name, changes) in below {
-        let old = entries.get(name).filter(|(kind, _)| kind.is_tree()).map(|(_, id)| *id);
-        match edit_level(objects, pack, old, &changes, exists)? {
-            Some(id) => drop(entries.insert(name.to_vec(), (EntryKind::Tree, id))),
-            None if old.is_some() => drop(entries.remove(name)),
-            // Nothing was there, or a file has just replaced the directory.
-            None => (),
+        let mut below: BTreeMap<&[u8], Vec<(&[u8], &Change)>> = BTreeMap::new();
+        for (path, change) in changes {
+            match path.iter().position(|byte| *byte == b'/') {
+                Some(at) => below.entry(&path[..at]).or_default().push((&path[at + 1..], change)),
+                None => match change {
+                    Some(entry) => drop(entries.insert(path.to_vec(), *entry)),
+                    None => drop(entries.remove(*path)),
+                },
+            }
         }
+        for (name, changes) in below {
+            let old = entries.get(name).filter(|(kind, _)| kind.is_tree()).map(|(_, id)| *id);
+            match self.level(old, &changes)? {
+                Some(id) => drop(entries.insert(name.to_vec(), (EntryKind::Tree, id))),
+                None if old.is_some() => drop(entries.remove(name)),
+                // Nothing was there, or a file has just replaced the directory.
+                None => (),
+            }
+        }
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let entries = entries.iter();
+        let entries = entries.map(|(name, (kind, id))| TreeEntry { name, kind: *kind, id: *id });
+        write(entries.collect(), self.pack, self.exists).map(Some)
     }
-    if entries.is_empty() {
-        return Ok(None);
-    }
-    let entries =
-        entries.iter().map(|(name, (kind, id))| TreeEntry { name, kind: *kind, id: *id }).collect();
-    write(entries, pack, exists).map(Some)
 }

@@ -147,7 +147,7 @@ impl Recording<'_> {
         Ok(if last.as_ref() == Some(&companion) {
             Kept { same: last_id, ..kept }
         } else {
-            Kept { new: Some(companion.into_new()), ..kept }
+            Kept { new: Some(companion), ..kept }
         })
     }
 }

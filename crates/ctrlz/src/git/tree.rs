@@ -1,47 +1,9 @@
-//! Decoding and encoding of trees and commits.
+//! Decoding, validation and encoding of trees.
 
-use super::id::{NotAHash, ObjectId};
+use std::cmp::Ordering;
+
+use super::id::ObjectId;
 use super::name::is_protected_name;
-
-/// The kinds of git objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Commit,
-    Tree,
-    Blob,
-    Tag,
-}
-
-impl Kind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kind::Commit => "commit",
-            Kind::Tree => "tree",
-            Kind::Blob => "blob",
-            Kind::Tag => "tag",
-        }
-    }
-
-    pub(crate) fn from_name(name: &[u8]) -> Option<Kind> {
-        match name {
-            b"commit" => Some(Kind::Commit),
-            b"tree" => Some(Kind::Tree),
-            b"blob" => Some(Kind::Blob),
-            b"tag" => Some(Kind::Tag),
-            _ => None,
-        }
-    }
-
-    /// Returns the type number in a pack entry's header.
-    pub(crate) fn pack_number(self) -> u8 {
-        match self {
-            Kind::Commit => 1,
-            Kind::Tree => 2,
-            Kind::Blob => 3,
-            Kind::Tag => 4,
-        }
-    }
-}
 
 /// Kind of a tree entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,6 +40,19 @@ pub(crate) struct TreeEntry<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) kind: EntryKind,
     pub(crate) id: ObjectId,
+}
+
+impl TreeEntry<'_> {
+    /// Compares two entries in git's order: by name, with a slash appended to a directory's name.
+    pub(crate) fn order(&self, other: &TreeEntry<'_>) -> Ordering {
+        let common = self.name.len().min(other.name.len());
+        let end = |entry: &TreeEntry<'_>| match entry.name.get(common) {
+            Some(byte) => u16::from(*byte) + 1,
+            None if entry.kind.is_tree() => u16::from(b'/') + 1,
+            None => 0,
+        };
+        self.name[..common].cmp(&other.name[..common]).then_with(|| end(self).cmp(&end(other)))
+    }
 }
 
 /// A decoded and validated tree.
@@ -143,32 +118,17 @@ impl Tree {
 
     pub(crate) fn find(&self, name: &[u8]) -> Option<TreeEntry<'_>> {
         // Files and directories sort differently, so each needs a binary search of its own.
-        [EntryKind::File, EntryKind::Tree].into_iter().find_map(|kind| {
-            let found = self.spans.binary_search_by(|span| {
-                let entry = self.entry(span);
-                tree_order(entry.name, entry.kind.is_tree(), name, kind.is_tree())
-            });
-            found.ok().map(|at| self.entry(&self.spans[at]))
-        })
+        let found = [EntryKind::File, EntryKind::Tree].into_iter();
+        found
+            .map(|kind| self.position(name, kind))
+            .find_map(|at| Some(self.entry(&self.spans[at?])))
     }
-}
 
-/// Compares two tree entries in git's order: by name, with a slash appended to a directory's name.
-pub(crate) fn tree_order(
-    left: &[u8],
-    left_is_tree: bool,
-    right: &[u8],
-    right_is_tree: bool,
-) -> std::cmp::Ordering {
-    let end = |name: &[u8], is_tree: bool, at: usize| match name.get(at) {
-        Some(byte) => u16::from(*byte) + 1,
-        None if is_tree && at == name.len() => u16::from(b'/') + 1,
-        None => 0,
-    };
-    let common = left.len().min(right.len());
-    left[..common]
-        .cmp(&right[..common])
-        .then_with(|| end(left, left_is_tree, common).cmp(&end(right, right_is_tree, common)))
+    /// Returns the position of the entry that sorts like one of this name and kind.
+    fn position(&self, name: &[u8], kind: EntryKind) -> Option<usize> {
+        let wanted = TreeEntry { name, kind, id: ObjectId::NULL };
+        self.spans.binary_search_by(|span| self.entry(span).order(&wanted)).ok()
+    }
 }
 
 /// Decodes and validates a tree. An invalid one could make a restore write to the wrong place.
@@ -221,34 +181,26 @@ fn check_entry_name(name: &[u8]) -> Result<(), TreeProblem> {
 }
 
 fn check_order(tree: &Tree) -> Result<(), TreeProblem> {
-    let mut previous: Option<TreeEntry<'_>> = None;
-    for entry in tree.iter() {
-        if let Some(before) = previous {
-            if before.name == entry.name {
-                return Err(TreeProblem::Duplicate { name: lossy(entry.name) });
-            }
-            let is_tree = |entry: &TreeEntry<'_>| entry.kind.is_tree();
-            if tree_order(before.name, is_tree(&before), entry.name, is_tree(&entry)).is_ge() {
-                return Err(TreeProblem::Unsorted { name: lossy(entry.name) });
-            }
+    for pair in tree.spans.windows(2) {
+        let (before, entry) = (tree.entry(&pair[0]), tree.entry(&pair[1]));
+        if before.name == entry.name {
+            return Err(TreeProblem::Duplicate { name: lossy(entry.name) });
         }
-        previous = Some(entry);
+        if before.order(&entry).is_ge() {
+            return Err(TreeProblem::Unsorted { name: lossy(entry.name) });
+        }
     }
     // A file and a directory of the same name need not be adjacent.
-    let is_file = |name: &[u8]| {
-        let order = |span: &(u32, u32, EntryKind)| {
-            let entry = tree.entry(span);
-            tree_order(entry.name, entry.kind.is_tree(), name, false)
-        };
-        tree.spans.binary_search_by(order).is_ok()
+    let is_file_too = |entry: &TreeEntry<'_>| {
+        entry.kind.is_tree() && tree.position(entry.name, EntryKind::File).is_some()
     };
-    match tree.iter().find(|entry| entry.kind.is_tree() && is_file(entry.name)) {
+    match tree.iter().find(is_file_too) {
         Some(entry) => Err(TreeProblem::Duplicate { name: lossy(entry.name) }),
         None => Ok(()),
     }
 }
 
-/// Encodes entries that are already in [`tree_order`].
+/// Encodes entries that are already in the order of [`TreeEntry::order`].
 pub(crate) fn encode_tree<'a>(entries: impl Iterator<Item = TreeEntry<'a>>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for entry in entries {
@@ -259,88 +211,6 @@ pub(crate) fn encode_tree<'a>(entries: impl Iterator<Item = TreeEntry<'a>>) -> V
         bytes.extend_from_slice(entry.id.as_bytes());
     }
     bytes
-}
-
-/// A commit of the log: the snapshot's tree, the parents, and structured data of the operation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Commit {
-    pub(crate) tree: ObjectId,
-    pub(crate) parents: Vec<ObjectId>,
-    /// Name shown by `git log`, for example the agent's.
-    pub(crate) author: String,
-    /// Seconds since 1970.
-    pub(crate) seconds: i64,
-    /// Value of the `ctrlz` header, one line of JSON. Empty if there is no such header.
-    pub(crate) data: String,
-    pub(crate) message: String,
-}
-
-const HEADER: &str = "ctrlz";
-const MAIL: &str = "ctrlz@localhost";
-
-/// Encodes a commit in git's format, with the `ctrlz` header after the committer.
-pub(crate) fn encode_commit(commit: &Commit) -> Vec<u8> {
-    let mut text = format!("tree {}\n", commit.tree);
-    for parent in &commit.parents {
-        text.push_str(&format!("parent {parent}\n"));
-    }
-    let author = plain_name(&commit.author);
-    let seconds = commit.seconds.max(0);
-    text.push_str(&format!("author {author} <{MAIL}> {seconds} +0000\n"));
-    text.push_str(&format!("committer ctrlz <{MAIL}> {seconds} +0000\n"));
-    if !commit.data.is_empty() {
-        debug_assert!(!commit.data.contains('\n'), "the data is one line");
-        text.push_str(&format!("{HEADER} {}\n", commit.data));
-    }
-    text.push('\n');
-    text.push_str(&commit.message.replace('\0', "\u{fffd}"));
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text.into_bytes()
-}
-
-/// Returns an author name without characters that could end its header line.
-fn plain_name(name: &str) -> String {
-    let kept: String = name.chars().filter(|c| !c.is_control() && !"<>".contains(*c)).collect();
-    let trimmed = kept.trim();
-    if trimmed.is_empty() { "ctrlz".into() } else { trimmed.into() }
-}
-
-/// Decodes a commit. Returns `None` if the bytes are not a commit.
-pub(crate) fn parse_commit(bytes: &[u8]) -> Option<Commit> {
-    let text = String::from_utf8_lossy(bytes);
-    let (headers, message) = text.split_once("\n\n")?;
-    let id = |value: &str| -> Option<ObjectId> {
-        let parsed: Result<ObjectId, NotAHash> = value.parse();
-        parsed.ok()
-    };
-    let mut commit = Commit {
-        tree: ObjectId::NULL,
-        parents: Vec::new(),
-        author: String::new(),
-        seconds: 0,
-        data: String::new(),
-        message: message.trim_end_matches('\n').to_owned(),
-    };
-    let mut has_tree = false;
-    for line in headers.lines() {
-        let (key, value) = line.split_once(' ').unwrap_or((line, ""));
-        match key {
-            "tree" => {
-                commit.tree = id(value)?;
-                has_tree = true;
-            }
-            "parent" => commit.parents.push(id(value)?),
-            "author" => commit.author = value.split(" <").next().unwrap_or("").to_owned(),
-            "committer" => {
-                commit.seconds = value.split_whitespace().rev().nth(1)?.parse().unwrap_or(0);
-            }
-            HEADER => commit.data = value.to_owned(),
-            _ => (),
-        }
-    }
-    has_tree.then_some(commit)
 }
 
 #[cfg(test)]
@@ -389,31 +259,5 @@ mod tests {
         for case in cases {
             assert!(parse_tree(case.clone()).is_err(), "{:?}", String::from_utf8_lossy(&case));
         }
-    }
-
-    #[test]
-    fn a_commit_survives_encoding() {
-        let commit = Commit {
-            tree: ObjectId::EMPTY_TREE,
-            parents: vec![ObjectId([3; 20])],
-            author: "an agent".into(),
-            seconds: 1_700_000_000,
-            data: r#"{"v":1}"#.into(),
-            message: "label\n\nbody".into(),
-        };
-        assert_eq!(parse_commit(&encode_commit(&commit)), Some(commit));
-    }
-
-    #[test]
-    fn an_author_cannot_add_headers() {
-        let commit = Commit {
-            tree: ObjectId::EMPTY_TREE,
-            parents: vec![],
-            author: "x>\nparent 1 <".into(),
-            seconds: 0,
-            data: String::new(),
-            message: String::new(),
-        };
-        assert_eq!(parse_commit(&encode_commit(&commit)).unwrap().parents, []);
     }
 }
