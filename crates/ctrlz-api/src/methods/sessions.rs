@@ -1,6 +1,6 @@
 //! Methods for steps and sessions: begin, end, undo, redo, revert, checkpoint, fork.
 
-use ctrlz::{Boundary, CheckpointOptions, ForkOptions, ObjectId, UndoOptions, UndoScope};
+use ctrlz::{Boundary, CheckpointOptions, ForkOptions, ObjectId, Rewind, UndoOptions, UndoScope};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -289,19 +289,20 @@ impl UndoParams {
     }
 }
 
-/// Returns the report of a plan, or an error if it is not the expected plan.
+/// Plans a request. Returns the report of the plan, or an error if it is not the expected plan.
 fn planned(
+    call: &Call<'_>,
     expected: Option<ObjectId>,
-    report: &ctrlz::UndoReport,
+    rewind: &Rewind,
 ) -> Result<UndoReport, WireError> {
+    let report = call.workspace.plan(rewind, call.progress)?;
     check_plan(expected, report.plan)?;
-    Ok(UndoReport::from(report))
+    Ok(UndoReport::from(&report))
 }
 
 fn plan_undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
     let (scope, options) = params.read(call)?;
-    let report = call.workspace.plan_undo(&scope, &options, call.progress)?;
-    planned(options.expected_plan, &report)
+    planned(call, options.expected_plan, &Rewind::Undo { scope, options })
 }
 
 fn undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
@@ -386,9 +387,7 @@ impl UnrevertParams {
 
 fn plan_redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, WireError> {
     let options = params.options()?;
-    let report = call.workspace.plan_redo(&options, call.progress)?;
-    check_plan(options.expected_plan, report.plan)?;
-    Ok(UndoReport::from(&report))
+    planned(call, options.expected_plan, &Rewind::Redo { options })
 }
 
 fn redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, WireError> {
@@ -468,8 +467,7 @@ impl RevertToParams {
 
 fn plan_revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, WireError> {
     let (session, boundary, options) = params.read(call)?;
-    let report = call.workspace.plan_revert_to(&session, &boundary, &options, call.progress)?;
-    planned(options.expected_plan, &report)
+    planned(call, options.expected_plan, &Rewind::RevertTo { session, boundary, options })
 }
 
 fn revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, WireError> {
@@ -494,9 +492,7 @@ fn reverted(call: &Call<'_>, session: Option<&str>) -> Result<String, WireError>
 fn plan_unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, WireError> {
     let session = reverted(call, params.session.as_deref())?;
     let options = params.options()?;
-    let report = call.workspace.plan_unrevert(&session, &options, call.progress)?;
-    check_plan(options.expected_plan, report.plan)?;
-    Ok(UndoReport::from(&report))
+    planned(call, options.expected_plan, &Rewind::Unrevert { session, options })
 }
 
 fn unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, WireError> {

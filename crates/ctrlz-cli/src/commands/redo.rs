@@ -1,6 +1,6 @@
 //! `ctrlz redo`: reverses the last undo.
 
-use ctrlz::{Details, StepRecord, UndoOptions, UndoReport};
+use ctrlz::{Details, Rewind, StepRecord, UndoOptions, UndoReport};
 
 use super::Done;
 use super::undo::{is_forceable, refuse_mass_removal, show, show_plan};
@@ -43,7 +43,8 @@ pub(crate) fn run(place: &Place, args: &RedoArgs, out: &mut Output) -> Result<Do
     };
     if args.dry_run {
         place.workspace.check_finished()?;
-        let report = watched(|progress| place.workspace.plan_redo(&options, progress))?;
+        let rewind = Rewind::Redo { options };
+        let report = watched(|progress| place.workspace.plan(&rewind, progress))?;
         let done = show_plan(place, "would redo", &report, out)?;
         refuse_mass_removal(report.mass_removal, args.yes, out)?;
         return Ok(done);

@@ -5,7 +5,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::ArgGroup;
-use ctrlz::{Boundary, Error, PatchToRevert, PathText, RestoreOptions, SessionError, UndoOptions};
+use ctrlz::{
+    Boundary, Error, PatchToRevert, PathText, RestoreOptions, Rewind, SessionError, UndoOptions,
+};
 use serde::Deserialize;
 
 use super::Done;
@@ -99,8 +101,8 @@ fn to_message(
     };
     if args.dry_run {
         place.workspace.check_finished()?;
-        let report =
-            watched(|progress| workspace.plan_revert_to(&session, &boundary, &options, progress))?;
+        let rewind = Rewind::RevertTo { session, boundary, options };
+        let report = watched(|progress| workspace.plan(&rewind, progress))?;
         let done = undo::show_plan(place, "would revert", &report, out)?;
         undo::refuse_mass_removal(report.mass_removal, args.yes, out)?;
         return Ok(done);

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ctrlz::{
-    Action, ConflictReason, OnUse, OutsideAction, OutsideChange, OutsideKept, StepRecord,
+    Action, ConflictReason, OnUse, OutsideAction, OutsideChange, OutsideKept, Rewind, StepRecord,
     UndoOptions, UndoReport, UndoScope,
 };
 
@@ -99,7 +99,8 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
     };
     if args.dry_run {
         place.workspace.check_finished()?;
-        let report = watched(|progress| place.workspace.plan_undo(&scope, &options, progress))?;
+        let rewind = Rewind::Undo { scope, options: options.clone() };
+        let report = watched(|progress| place.workspace.plan(&rewind, progress))?;
         if options.expected_plan.is_some_and(|expected| expected != report.plan) {
             return Err(ctrlz::Error::Restore(ctrlz::RestoreError::StalePlan).into());
         }
@@ -142,7 +143,8 @@ fn asks_for_unclear(
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() || options.force {
         return Ok(false);
     }
-    let plan = watched(|progress| place.workspace.plan_undo(scope, options, progress))?;
+    let rewind = Rewind::Undo { scope: scope.clone(), options: options.clone() };
+    let plan = watched(|progress| place.workspace.plan(&rewind, progress))?;
     let unclear: Vec<_> =
         plan.conflicts.iter().filter(|kept| kept.reason == ConflictReason::Unclear).collect();
     if unclear.is_empty() {

@@ -1,6 +1,6 @@
 //! `ctrlz unrevert`: reverses the revert of a session.
 
-use ctrlz::{Boundary, RevertState, UndoOptions};
+use ctrlz::{Boundary, RevertState, Rewind, UndoOptions};
 
 use super::Done;
 use super::undo::{refuse_mass_removal, show, show_plan};
@@ -49,7 +49,8 @@ pub(crate) fn run(place: &Place, args: &UnrevertArgs, out: &mut Output) -> Resul
     let workspace = &place.workspace;
     if args.dry_run {
         place.workspace.check_finished()?;
-        let report = watched(|progress| workspace.plan_unrevert(&session, &options, progress))?;
+        let rewind = Rewind::Unrevert { session, options };
+        let report = watched(|progress| workspace.plan(&rewind, progress))?;
         let done = show_plan(place, "would bring back", &report, out)?;
         refuse_mass_removal(report.mass_removal, args.yes, out)?;
         return Ok(done);

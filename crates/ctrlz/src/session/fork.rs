@@ -16,6 +16,7 @@ use crate::workspace::{Point, Workspace};
 
 use super::choose::Lineage;
 use super::history::History;
+use super::plans::record_present;
 use super::steps::check_length;
 
 /// Options for forking a session.
@@ -57,7 +58,7 @@ impl Workspace {
     ) -> Result<Fork, Error> {
         check_length("the session", options.session.as_deref())?;
         let hold = self.begin()?;
-        self.track_present(&hold, None, progress)?;
+        record_present(&hold, None, progress)?;
         let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
         let (place, known) = fork_point(&mut history, session, options.at.as_deref())?;
         let (operation, snapshot) = (known.id, known.snapshot);

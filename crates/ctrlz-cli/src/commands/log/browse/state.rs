@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use ctrlz::{
-    Error, ObjectId, OperationKind, Point, Progress, RestoreOptions, TimelineEntry, TimelineQuery,
-    UndoOptions, UndoReport, UndoScope, Workspace,
+    Error, ObjectId, OperationKind, Point, Progress, RestoreOptions, Rewind, TimelineEntry,
+    TimelineQuery, UndoOptions, UndoReport, UndoScope, Workspace,
 };
 use ctrlz_api::LogPage;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -310,13 +310,13 @@ impl<'a> Browser<'a> {
                 format!("Undo {}?", render::step(&info)),
             ),
         };
-        let planned = self.workspace.plan_undo(&scope, &options, &Progress::default());
+        let planned = self.workspace.plan(&Rewind::Undo { scope, options }, &Progress::default());
         self.propose(&question, planned);
     }
 
     fn propose_redo(&mut self) {
         let options = UndoOptions { session: self.session.clone(), ..UndoOptions::default() };
-        let planned = self.workspace.plan_redo(&options, &Progress::default());
+        let planned = self.workspace.plan(&Rewind::Redo { options }, &Progress::default());
         self.propose("Redo what was undone last?", planned);
     }
 
