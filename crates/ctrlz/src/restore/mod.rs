@@ -33,6 +33,7 @@ pub use plan::{Action, Kept, KeptReason, Plan};
 pub use report::{OnUse, RestoreOptions, RestoreReport};
 
 pub(crate) use absence::{Absence, is_dir_of};
+pub(crate) use applied::Site;
 pub(crate) use apply::apply;
 pub(crate) use carry_out::{check_mass_removal, check_room};
 pub(crate) use journal::{Journal, Phase, Record};

@@ -100,7 +100,8 @@ impl Hold {
         let mut source = Source::of(self, *hash, target.absence(store)?, meta.as_deref());
         self.remove_logs_made_since(&tracked, &mut request, &mut source, options)?;
         let how = Planning { ignored: SaveIgnored::InTheSnapshot, in_use: options.in_use };
-        self.plan_from(&tracked, request, vec![source], how)
+        let prepared = self.plan_from(&tracked, request, vec![source], how)?;
+        Ok(Prepared { target: Some(*hash), ..prepared })
     }
 
     /// Plans to restore files, each to its state in a given snapshot.
@@ -305,7 +306,7 @@ fn want_modes(
                 let from = stat.mode & MODE_BITS;
                 let to = modes.of_file(&bytes, entry.kind) | modes.unrecorded(from);
                 if from != to {
-                    request.modes.push(ModeChange { path: bytes, from, to, is_dir: false });
+                    request.modes.push(ModeChange::of_file(bytes, from, to));
                 }
             }
             (NowAt::Dir, there) if is_dir_then(there, then, &path) => {
@@ -314,7 +315,7 @@ fn want_modes(
                     && let to = to | modes.unrecorded(from)
                     && from != to
                 {
-                    request.modes.push(ModeChange { path: bytes, from, to, is_dir: true });
+                    request.modes.push(ModeChange::of_dir(bytes, from, to));
                 }
             }
             _ => (),

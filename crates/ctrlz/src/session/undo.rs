@@ -340,7 +340,7 @@ impl Rewinding<'_> {
         }
         // Restored files that no tree holds are kept in the companion, where redo finds them.
         let cause = Cause { details, always: true, named: chosen.ignored, ..Cause::of(kind) };
-        let restored = hold.carry_out(chosen.prepared, None, &restore, &cause, progress);
+        let restored = hold.carry_out(chosen.prepared, &restore, &cause, progress);
         let restored = restored.inspect_err(|_| self.forget_outside(outside.as_ref()))?;
         let outside_asked = chosen.outside.asked;
         let done = self.put_outside_back(chosen.outside, outside.as_ref());

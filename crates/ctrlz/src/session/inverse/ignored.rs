@@ -190,8 +190,7 @@ impl Inverter<'_> {
                     Some(at) => self.out.request.modes[at].to = to,
                     None => {
                         self.out.ignored.push(path);
-                        let change = ModeChange { path: bytes, from, to, is_dir: false };
-                        self.out.request.modes.push(change);
+                        self.out.request.modes.push(ModeChange::of_file(bytes, from, to));
                     }
                 }
             } else {

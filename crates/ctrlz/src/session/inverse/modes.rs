@@ -268,8 +268,7 @@ impl Inverter<'_> {
                 conflicts.push(TreePath::from_scan(path.clone()));
             }
             if let Some(to) = merged.mode.filter(|to| *to != from) {
-                let path = path.clone();
-                self.out.request.modes.push(ModeChange { path, from, to, is_dir: false });
+                self.out.request.modes.push(ModeChange::of_file(path.clone(), from, to));
             }
         }
         for path in conflicts {
@@ -347,8 +346,7 @@ impl Inverter<'_> {
                 }
             }
             if let Some(to) = mode.filter(|to| *to != present) {
-                let change = ModeChange { path, from: present, to, is_dir: true };
-                self.out.request.modes.push(change);
+                self.out.request.modes.push(ModeChange::of_dir(path, present, to));
             }
         }
         Ok(())
