@@ -214,7 +214,7 @@ impl Workspace {
             let shown = begun && query.session.as_ref().is_none_or(|asked| belongs(&entry, asked));
             begun |= query.before.as_ref() == Some(&entry.id);
             if shown {
-                found.push(timeline_entry(&store, &mut history, at, &entry, query.files)?);
+                found.push(timeline_entry(&mut history, at, &entry, query.files)?);
             }
             at += 1;
         }
@@ -238,7 +238,7 @@ impl Workspace {
                 // A checkpoint outlives its segment of the log.
                 None => LogEntry::from(&work_tree.checkpointed(&store, id)?.ok_or_else(unknown)?),
             };
-            return timeline_entry(&store, &mut history, at, &entry, files);
+            return timeline_entry(&mut history, at, &entry, files);
         }
     }
 
@@ -431,7 +431,6 @@ pub(super) fn real_changes(
 const EXPIRED: &str = "after older operations expired";
 
 fn timeline_entry(
-    store: &Store,
     history: &mut History<'_>,
     at: usize,
     entry: &LogEntry,
@@ -439,7 +438,7 @@ fn timeline_entry(
 ) -> Result<TimelineEntry, Error> {
     let before = history.before(at)?.cloned();
     // A damaged snapshot must not hide the log, which may be needed for recovery.
-    let counted = timeline_files(store, before.as_ref(), entry, max_files);
+    let counted = timeline_files(history.store, before.as_ref(), entry, max_files);
     let damaged = counted.is_err();
     let Counted { files, more_files, outside } = counted.unwrap_or_default();
     // A step that cannot be undone is not shown as a step.

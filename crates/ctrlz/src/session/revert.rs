@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, HashSet};
 use crate::error::{Error, SessionError};
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::{Boundary, Details, LogEntry, NewOperation, OperationKind};
-use crate::pack::PackWriter;
+use crate::log::{Boundary, Details, LogEntry, OperationKind};
 use crate::workspace::Workspace;
 
-use super::choose::{UndoScope, choose_from, expired};
-use super::history::History;
+use super::choose::{UndoScope, choose_from};
+use super::history::{History, append};
 use super::plans::Rewinding;
 use super::undo::Chosen;
+use super::unreachable::expired;
 
 /// A revert that can still be moved or reversed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,18 +111,9 @@ impl Workspace {
         let details = Details {
             session: Some(session.to_owned()),
             commits: Some(state.operation.clone()),
-            head: hold.head.clone(),
             ..Details::default()
         };
-        let new = NewOperation {
-            kind: OperationKind::Revert,
-            snapshot: last.snapshot,
-            meta: last.meta.clone(),
-            details,
-            companion: None,
-        };
-        let pack = PackWriter::new(&hold.store.objects_dir());
-        hold.work_tree.append(&hold.store, pack, Some(&last), new)?;
+        append(&hold, &last, OperationKind::Revert, details)?;
         Ok(Some(state))
     }
 }

@@ -9,16 +9,17 @@ use crate::fs::Time;
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{
-    Credit, Details, Disowned, NewOperation, OpenStep, Operation, OperationKind, ParentTurn,
-    ProcessId, StepInfo, Uncaptured, load_steps, new_id, read_companion,
+    Credit, Details, Disowned, OpenStep, Operation, OperationKind, ParentTurn, ProcessId, StepInfo,
+    Uncaptured, load_steps, new_id, read_companion,
 };
-use crate::pack::PackWriter;
 use crate::path::TreePath;
 use crate::record::{
     Cause, Ending, FileEdit, Moment, NamedLimit, Recorded, Snapshot, TrackOptions,
 };
 use crate::scan::{Progress, Skipped};
 use crate::workspace::Workspace;
+
+use super::history::append;
 
 /// Maximum total size of named files that the snapshot before a step captures at once. The rest
 /// follows after the tree is recorded.
@@ -153,7 +154,10 @@ impl Workspace {
         let operation = if unknown_of(&hold, &operation, &paths).is_empty() {
             operation
         } else {
-            self.keep_named(&hold, operation, &paths, named_limit, progress)
+            // Captures the named files that did not fit at first. Best effort: errors are ignored.
+            let cause = Cause { named: paths.clone(), named_limit, ..Cause::outside() };
+            let recorded = hold.record(&options, &cause, progress);
+            recorded.map_or(operation, |recorded| recorded.operation)
         };
         let not_kept = unknown_of(&hold, &operation, &paths);
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
@@ -187,21 +191,6 @@ impl Workspace {
         hold.save_steps(&open)?;
         let Snapshot { skipped, borrowed, .. } = snapshot;
         Ok(StepBegun { step, before, skipped, not_kept, borrowed, outside_failed })
-    }
-
-    /// Captures the named files that did not fit at first. Best effort: keeps `operation` on
-    /// errors.
-    fn keep_named(
-        &self,
-        hold: &Hold,
-        operation: Operation,
-        paths: &[TreePath],
-        named_limit: NamedLimit,
-        progress: &Progress,
-    ) -> Operation {
-        let cause = Cause { named: paths.to_vec(), named_limit, ..Cause::outside() };
-        let recorded = hold.record(&TrackOptions::default(), &cause, progress);
-        recorded.map_or(operation, |recorded| recorded.operation)
     }
 
     /// Records the state after a tool ran, even if the tool failed.
@@ -451,16 +440,8 @@ fn mark_turn(hold: &Hold, last: &Operation, step: &OpenStep) -> Result<(), Error
         begun: step.before_operation.clone(),
         began_millis: step.began_millis,
     };
-    let details = Details { credits: vec![credit], head: hold.head.clone(), ..Details::default() };
-    let new = NewOperation {
-        kind: OperationKind::Step,
-        snapshot: last.snapshot,
-        meta: last.meta.clone(),
-        details,
-        companion: None,
-    };
-    let pack = PackWriter::new(&hold.store.objects_dir());
-    hold.work_tree.append(&hold.store, pack, Some(last), new).map(drop)
+    let details = Details { credits: vec![credit], ..Details::default() };
+    append(hold, last, OperationKind::Step, details)
 }
 
 impl Workspace {

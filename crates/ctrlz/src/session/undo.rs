@@ -16,12 +16,13 @@ use crate::restore::{
 };
 use crate::scan::SkipReason;
 
-use super::choose::{UndoScope, choose, expired, unrecorded};
+use super::choose::{UndoScope, choose};
 use super::history::{History, Piece, Span};
 use super::inverse::{Inversion, Inverted, OnConflict, invert};
 use super::outside::OutsidePart;
 use super::plans::{Rewind, Rewinding};
 use super::report::{Conflict, ConflictReason, UndoOptions, UndoReport};
+use super::unreachable::{expired, unrecorded};
 
 /// Plan of an undo, redo, revert or unrevert, with its conflicts.
 pub(super) struct Chosen {

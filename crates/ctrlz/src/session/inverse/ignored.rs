@@ -5,25 +5,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::compare::{Change, NowAt, Status, Trees, changes, find};
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::log::{Companion, Credit, read_companion};
+use crate::log::{Companion, Credit, Operation, read_companion};
 use crate::path::{PathText, TreePath, dirs_above, is_within};
 use crate::record::look;
-use crate::restore::{ModeChange, Modes, Wanted, is_dir_of};
+use crate::restore::{ModeChange, Modes, Wanted, is_dir_of, is_transient};
 use crate::session::history::Span;
 use crate::session::report::{Conflict, ConflictReason};
-use crate::store::Store;
 
-use super::databases::is_transient;
-use super::modes::usual_mode;
+use super::permissions::usual_mode;
 use super::{Hidden, Inverter, NO_MERGE, OnConflict};
 
-/// Returns the tree of a companion, or the empty tree if there is none or it cannot be read.
-pub(super) fn companion_tree(store: &Store, id: Option<ObjectId>) -> ObjectId {
-    let companion = id.and_then(|id| read_companion(&store.objects, &id).ok());
-    companion.map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
-}
-
 impl Inverter<'_> {
+    /// Returns the tree of the ignored files that an operation kept. It is empty if there are none
+    /// or they cannot be read.
+    pub(super) fn ignored_tree(&self, operation: &Operation) -> ObjectId {
+        let companion = operation.meta.companion;
+        let companion = companion.and_then(|id| read_companion(&self.store.objects, &id).ok());
+        companion.map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
+    }
+
+    /// Returns the changes of the ignored files that the operations of a span kept.
+    pub(super) fn ignored_changes(&self, span: &Span) -> Result<Vec<Change>, Error> {
+        let (was, is) = (self.ignored_tree(&span.before), self.ignored_tree(&span.after));
+        if was == is { Ok(Vec::new()) } else { changes(&self.store.objects, &was, &is) }
+    }
+
     /// Plans ignored files. Deleted files are restored, and files that a tool named are undone like
     /// tracked files. Other changes are only undone on request.
     pub(super) fn ignored_files(&mut self, hidden: &[Hidden<'_>]) -> Result<(), Error> {
@@ -52,7 +58,7 @@ impl Inverter<'_> {
                     || crossed
                     || span.earlier_ignored.contains(path)
                     || !(span.owns_unnamed() || span.named.contains(path))
-                    || is_transient(self.store, &change)?
+                    || is_transient(objects, &change)?
                 {
                     continue;
                 }

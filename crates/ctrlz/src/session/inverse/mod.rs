@@ -38,6 +38,7 @@ mod databases;
 mod halves;
 mod ignored;
 mod modes;
+mod permissions;
 mod renames;
 mod text;
 
@@ -51,14 +52,15 @@ use crate::git::{EntryKind, Hasher, Kind, ObjectId};
 use crate::log::{Credit, Operation, read_companion};
 use crate::pack::PackWriter;
 use crate::path::{TreePath, dirs_above};
-use crate::restore::{Absence, KeptReason, Request, Wanted, is_dir_of};
+use crate::restore::{
+    Absence, KeptReason, Request, Wanted, database_of_log, is_dir_of, is_transient,
+};
 use crate::scan::EntryStat;
 use crate::session::history::{History, Span};
 use crate::session::report::{Conflict, ConflictReason};
 use crate::store::Store;
 
-use databases::{database_of_log, is_transient};
-use modes::{ModeStep, with_mode};
+use permissions::{ModeStep, with_mode};
 
 const NO_MERGE: &str = "it was changed since, and the changes do not merge";
 
@@ -222,7 +224,7 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
             if database_of_log(&change.path).is_some() {
                 logs.push((change.clone(), span));
             }
-            if inversion.is_done(span, &change.path) || is_transient(store, &change)? {
+            if inversion.is_done(span, &change.path) || is_transient(&store.objects, &change)? {
                 continue;
             }
             if let (None, Some(aside)) = (change.before, &aside) {
