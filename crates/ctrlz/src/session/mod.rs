@@ -21,6 +21,7 @@ mod reading;
 mod report;
 mod revert;
 mod steps;
+mod timeline;
 mod undo;
 mod unreachable;
 
@@ -31,10 +32,8 @@ pub use choose::UndoScope;
 pub use fork::{Fork, ForkOptions};
 pub use lost::{LostFile, LostUncaptured, Version};
 pub use plans::Rewind;
-pub use reading::{
-    Deeds, SessionInfo, StepRecord, TimelineEntry, TimelineFile, TimelineQuery, TimelineStep,
-    WalkBack,
-};
+pub use reading::{Deeds, SessionInfo, StepRecord, WalkBack};
 pub use report::{Conflict, ConflictReason, Expired, UndoOptions, UndoReport, Unrecorded};
 pub use revert::RevertState;
 pub use steps::{MAX_ID_BYTES, StepBegun, StepEnd, StepEnded, StepStart};
+pub use timeline::{TimelineEntry, TimelineFile, TimelineQuery, TimelineStep};
