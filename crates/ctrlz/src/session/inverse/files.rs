@@ -13,6 +13,7 @@ use super::permissions::with_mode;
 use super::{Inverter, NO_MERGE, OnConflict, Track};
 
 /// State of a path.
+#[derive(Clone, Copy)]
 pub(super) struct State {
     /// File or symlink, if there is one.
     pub(super) entry: Option<Entry>,
