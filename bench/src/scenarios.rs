@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ctrlz::{
-    Options, Progress, StepInfo, StepStart, TimelineQuery, UndoOptions, UndoScope, Workspace,
+    Options, Progress, Rewind, StepInfo, StepStart, TimelineQuery, UndoOptions, UndoScope,
+    Workspace,
 };
 
 use crate::Fallible;
@@ -542,6 +543,7 @@ fn look_back(workspace: &Workspace, step: usize, cost: Spread) -> Fallible<Sessi
     let progress = Progress::default();
     let query = TimelineQuery { limit: 20, ..TimelineQuery::default() };
     let (scope, options) = (UndoScope::LastTurn, UndoOptions::default());
+    let rewind = Rewind::Undo { scope: scope.clone(), options: options.clone() };
     let (mut log, mut plan, mut undo) = (Vec::new(), Vec::new(), Vec::new());
     let millis = |clock: Instant| clock.elapsed().as_secs_f64() * 1000.0;
     for _ in 0..5 {
@@ -549,7 +551,7 @@ fn look_back(workspace: &Workspace, step: usize, cost: Spread) -> Fallible<Sessi
         let entries = workspace.timeline(&query)?;
         log.push(millis(clock));
         let clock = Instant::now();
-        workspace.plan_undo(&scope, &options, &progress)?;
+        workspace.plan(&rewind, &progress)?;
         plan.push(millis(clock));
         let clock = Instant::now();
         workspace.undo(&scope, &options, &progress)?;

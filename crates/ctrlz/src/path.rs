@@ -235,6 +235,14 @@ impl PathText {
     }
 
     /// Returns the bytes of the path.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            PathText::Text(text) => text.as_bytes(),
+            PathText::Bytes { bytes } => bytes,
+        }
+    }
+
+    /// Returns the bytes of the path.
     pub fn into_bytes(self) -> Vec<u8> {
         match self {
             PathText::Text(text) => text.into_bytes(),

@@ -1,7 +1,8 @@
 //! Methods for steps and sessions: begin, end, undo, redo, revert, checkpoint, fork.
 
 use ctrlz::{
-    Boundary, CheckpointOptions, Error, ForkOptions, ObjectId, SessionError, UndoOptions, UndoScope,
+    Boundary, CheckpointOptions, Error, ForkOptions, ObjectId, Rewind, SessionError, UndoOptions,
+    UndoScope,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -211,20 +212,21 @@ impl UndoParams {
     }
 }
 
-/// Returns the report of a plan, or an error if it is not the expected plan.
+/// Plans a request. Returns the report of the plan, or an error if it is not the expected plan.
 fn planned(
+    call: &Call<'_>,
     expected: Option<ObjectId>,
-    report: &ctrlz::UndoReport,
+    rewind: &Rewind,
 ) -> Result<UndoReport, MethodError> {
+    let report = call.workspace.plan(rewind, call.progress)?;
     check_plan(expected, report.plan)?;
-    Ok(UndoReport::from(report))
+    Ok(UndoReport::from(&report))
 }
 
 /// Runs the method `plan_undo`.
 pub fn plan_undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, MethodError> {
     let (scope, options) = params.read(call)?;
-    let report = call.workspace.plan_undo(&scope, &options, call.progress)?;
-    planned(options.expected_plan, &report)
+    planned(call, options.expected_plan, &Rewind::Undo { scope, options })
 }
 
 /// Runs the method `undo`.
@@ -311,9 +313,7 @@ impl UnrevertParams {
 /// Runs the method `plan_redo`.
 pub fn plan_redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, MethodError> {
     let options = params.options()?;
-    let report = call.workspace.plan_redo(&options, call.progress)?;
-    check_plan(options.expected_plan, report.plan)?;
-    Ok(UndoReport::from(&report))
+    planned(call, options.expected_plan, &Rewind::Redo { options })
 }
 
 /// Runs the method `redo`.
@@ -396,8 +396,7 @@ impl RevertToParams {
 /// Runs the method `plan_revert_to`.
 pub fn plan_revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, MethodError> {
     let (session, boundary, options) = params.read(call)?;
-    let report = call.workspace.plan_revert_to(&session, &boundary, &options, call.progress)?;
-    planned(options.expected_plan, &report)
+    planned(call, options.expected_plan, &Rewind::RevertTo { session, boundary, options })
 }
 
 /// Runs the method `revert_to`.
@@ -424,9 +423,7 @@ fn nothing_reverted(session: String) -> Error {
 pub fn plan_unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, MethodError> {
     let session = reverted(call, params.session.as_deref())?;
     let options = params.options()?;
-    let report = call.workspace.plan_unrevert(&session, &options, call.progress)?;
-    check_plan(options.expected_plan, report.plan)?;
-    Ok(UndoReport::from(&report))
+    planned(call, options.expected_plan, &Rewind::Unrevert { session, options })
 }
 
 /// Runs the method `unrevert`.

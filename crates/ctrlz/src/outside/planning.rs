@@ -289,7 +289,7 @@ pub(super) fn want(
         }
         Some(Thing::Dir(mode)) => match present {
             Some(Thing::Dir(from)) => {
-                request.modes.push(ModeChange { path, from: *from, to: *mode, is_dir: true });
+                request.modes.push(ModeChange::of_dir(path, *from, *mode));
             }
             there => {
                 if there.is_some_and(is_leaf) {

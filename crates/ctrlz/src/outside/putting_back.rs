@@ -10,7 +10,7 @@ use crate::git::{ObjectId, is_protected_name};
 use crate::hold::Recovery;
 use crate::path::{TreePath, escape, is_within};
 use crate::record::StoreKeep;
-use crate::restore::{Journal, Phase, Request, apply, check_room, plan, recover};
+use crate::restore::{Journal, Phase, Request, Site, apply, check_room, plan, recover};
 use crate::scan::{Listing, ReadOutcome, read_entry};
 
 use super::capture::{self, Capture, Outside, Root, full_path, path_of};
@@ -79,15 +79,13 @@ impl Outside<'_> {
         let dir = Dir::open_real(&path_of(&root.dir))?;
         check_room(&self.store.objects, &path_of(&root.dir), &root.plan)?;
         let of = capture.borrow().of.clone();
-        let applied = apply(
-            &dir,
-            &self.store.objects,
-            &root.plan,
-            &self.journal_path(&of, at),
-            (None, ObjectId::EMPTY_TREE, None),
-            self.threads.max(1),
-            &|dir, name, path| self.rescue(&mut capture.borrow_mut(), at, (dir, name, path)),
-        )?;
+        let rescue = |dir: &Dir, name: &[u8], path: &[u8]| {
+            self.rescue(&mut capture.borrow_mut(), at, (dir, name, path))
+        };
+        let (journal, threads) = (self.journal_path(&of, at), self.threads.max(1));
+        let site = Site { root: &dir, journal: &journal, threads, rescue: &rescue };
+        let journal = Journal::of(&root.plan, ObjectId::EMPTY_TREE);
+        let applied = apply(&site, &self.store.objects, &root.plan, journal)?;
         Ok(applied.left.iter().map(|path| escape(&full_path(&root.dir, path))).collect())
     }
 

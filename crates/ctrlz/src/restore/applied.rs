@@ -1,8 +1,20 @@
-//! Results of applying a plan, and the way to save a file that no snapshot holds.
+//! The directory that a plan is applied to, and the results of applying it.
+
+use std::path::Path;
 
 use crate::error::Error;
 use crate::fs::Dir;
 use crate::scan::Placed;
+
+/// Directory that a plan is applied to.
+#[derive(Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub(crate) root: &'a Dir,
+    /// Path of the journal.
+    pub(crate) journal: &'a Path,
+    pub(crate) threads: usize,
+    pub(crate) rescue: Rescue<'a>,
+}
 
 /// Results of applying a plan, beyond the planned actions.
 #[derive(Debug, Default)]

@@ -1,7 +1,6 @@
 //! Applies a plan: stages the new content, swaps every path by a rename, and cleans up.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::compare::Entry;
@@ -13,54 +12,48 @@ use crate::pack::Objects;
 use crate::path::{PathText, join, split};
 use crate::scan::{EntryStat, Placed, is_racy};
 
-use super::applied::{Applied, Rescue};
+use super::applied::{Applied, Site};
 use super::clean::{OnFailure, finish};
-use super::journal::{
-    Journal, ModeRecord, Phase, Record, Renamed, StatRecord, Thing, UnitRecord, temporary_name,
-};
+use super::journal::{Journal, Phase, Renamed, StatRecord, Thing, UnitRecord, temporary_name};
 use super::modes::{change_mode, check_dir_modes, open_dirs, read_only_dirs};
-use super::place::{Near, Place, for_each_unit, is_as_recorded, place, units_per_job};
+use super::place::{Near, for_each_unit, is_as_recorded, place, units_per_job};
 use super::plan::{NewThing, OldThing, Plan, Unit};
 use super::roll_back::roll_back;
-use super::stage::{Flush, stage};
+use super::stage::{Flush, Staging};
 
 /// Above this number of files, one flush of the file system is cheaper than one per file.
 const MAX_SINGLE_FLUSHES: usize = 32;
 
-/// Carries out `plan`. An error up to the end of the swap rolls everything back. A later one leaves
-/// the journal for the next command.
+/// Carries out `plan`, with the journal that [`Journal::of`] returns for it. An error up to the end
+/// of the swap rolls everything back. A later one leaves the journal for the next command.
 pub(crate) fn apply(
-    root: &Dir,
+    site: &Site<'_>,
     objects: &Objects,
     plan: &Plan,
-    journal_path: &Path,
-    (target, safety, record): (Option<ObjectId>, ObjectId, Option<Record>),
-    threads: usize,
-    rescue: Rescue<'_>,
+    mut journal: Journal,
 ) -> Result<Applied, Error> {
-    let mut journal = Journal { record, ..journal_of(plan, target, safety) };
-    journal.mark_links(&plan.modes);
+    let root = site.root;
     journal.opened = read_only_dirs(root, &journal);
-    journal.save(journal_path)?;
-    let flush = flush_for(plan);
+    journal.save(site.journal)?;
+    let staging = Staging { objects, flush: flush_for(plan) };
     let opened = open_dirs(root, &journal);
-    let staged = opened.and_then(|()| stage_all(root, objects, plan, &mut journal, flush, threads));
+    let staged = opened.and_then(|()| stage_all(site, staging, plan, &mut journal));
     if let Err(cause) = staged {
-        return Err(roll_back(root, &mut journal, journal_path, rescue, cause));
+        return Err(roll_back(site, &mut journal, cause));
     }
     journal.phase = Phase::Swapping;
-    if let Err(cause) = journal.save(journal_path) {
-        return Err(roll_back(root, &mut journal, journal_path, rescue, cause));
+    if let Err(cause) = journal.save(site.journal) {
+        return Err(roll_back(site, &mut journal, cause));
     }
     let before_swap = Time::now();
     let held = AtomicUsize::new(0);
     let swap = |near: &mut Near<'_>, unit| swap(near, unit, (!plan.replaces_used).then_some(&held));
-    let swapped = for_each_unit(root, threads, &journal.units, swap).and_then(|swapped| {
+    let swapped = for_each_unit(site, &journal.units, swap).and_then(|swapped| {
         let (stats, guards): (Vec<_>, Vec<_>) = swapped.into_iter().unzip();
         // A process that resolved a name before the exchange may open the replaced file only now.
         let wanted = guards.iter().flatten().find(|(guard, _)| guard.is_wanted());
         if let Some((_, unit)) = wanted {
-            return Err(Error::moved(&unit.path.clone().into_bytes()));
+            return Err(Error::moved(&unit.path));
         }
         let mut files = journal.modes.iter().filter(|change| !change.is_dir);
         files.try_for_each(|change| change_mode(root, change, change.from, change.to))?;
@@ -69,13 +62,11 @@ pub(crate) fn apply(
     });
     let stats = match swapped {
         Ok(stats) => stats,
-        Err(cause) => return Err(roll_back(root, &mut journal, journal_path, rescue, cause)),
+        Err(cause) => return Err(roll_back(site, &mut journal, cause)),
     };
     // The new state is complete. After an error, the next command cleans up by the journal.
-    let applied = finish(root, &journal, journal_path, (flush, OnFailure::Stop), threads, rescue)
-        .map_err(|cause| {
-        Error::Restore(RestoreError::Interrupted { cause: Box::new(cause) })
-    })?;
+    let applied = finish(site, &journal, staging.flush, OnFailure::Stop)
+        .map_err(|cause| Error::Restore(RestoreError::Interrupted { cause: Box::new(cause) }))?;
     let without_special_bits = without_special_bits(root, plan);
     Ok(Applied { placed: placed(plan, stats, before_swap), without_special_bits, ..applied })
 }
@@ -115,10 +106,9 @@ fn placed(plan: &Plan, stats: Vec<Option<(&UnitRecord, Stat)>>, before_swap: Tim
     }
     let proven = stats.into_iter().flatten().filter_map(|(unit, stat)| {
         let Some(Thing::Leaf(staged)) = &unit.staged else { return None };
-        let path = unit.path.clone().into_bytes();
-        let id = *ids.get(path.as_slice())?;
+        let id = *ids.get(unit.path.as_slice())?;
         let unchanged = staged.is(&stat, Renamed::Perhaps) && !is_racy(stat.mtime, before_swap);
-        unchanged.then(|| (path, (EntryStat::from(&stat), id)))
+        unchanged.then(|| (unit.path.clone(), (EntryStat::from(&stat), id)))
     });
     proven.collect()
 }
@@ -135,35 +125,31 @@ fn flush_for(plan: &Plan) -> Flush {
     if files > MAX_SINGLE_FLUSHES { Flush::Later } else { Flush::Each }
 }
 
-fn journal_of(plan: &Plan, target: Option<ObjectId>, safety: ObjectId) -> Journal {
-    let token = random_name();
-    let record = |(at, unit): (usize, &Unit)| UnitRecord {
-        path: PathText::from_bytes(&unit.path),
-        temporary: temporary_name(&token, at),
-        staged: None,
-        has_new: unit.new.is_some(),
-        old: unit.old.as_ref().map(old_record),
-    };
-    Journal {
-        version: Journal::VERSION,
-        phase: Phase::Staging,
-        target,
-        safety,
-        units: plan.units.iter().enumerate().map(record).collect(),
-        modes: plan
-            .modes
-            .iter()
-            .map(|mode| ModeRecord {
-                path: PathText::from_bytes(&mode.path),
-                from: mode.from,
-                to: mode.to,
-                is_dir: mode.is_dir,
-            })
-            .collect(),
-        emptied: plan.emptied.iter().map(|path| PathText::from_bytes(path)).collect(),
-        opened: Vec::new(),
-        record: None,
-        file: None,
+impl Journal {
+    /// Returns the journal of a plan that is about to be applied.
+    pub(crate) fn of(plan: &Plan, safety: ObjectId) -> Journal {
+        let token = random_name();
+        let record = |(at, unit): (usize, &Unit)| UnitRecord {
+            path: unit.path.clone(),
+            temporary: temporary_name(&token, at),
+            staged: None,
+            has_new: unit.new.is_some(),
+            old: unit.old.as_ref().map(old_record),
+        };
+        let mut journal = Journal {
+            version: Journal::VERSION,
+            phase: Phase::Staging,
+            target: None,
+            safety,
+            units: plan.units.iter().enumerate().map(record).collect(),
+            modes: plan.modes.clone(),
+            emptied: plan.emptied.iter().map(|path| PathText::from_bytes(path)).collect(),
+            opened: Vec::new(),
+            record: None,
+            file: None,
+        };
+        journal.mark_links();
+        journal
     }
 }
 
@@ -190,13 +176,12 @@ fn record(entry: &Entry, stat: &EntryStat, racy: bool) -> StatRecord {
 }
 
 fn stage_all(
-    root: &Dir,
-    objects: &Objects,
+    site: &Site<'_>,
+    staging: Staging<'_>,
     plan: &Plan,
     journal: &mut Journal,
-    flush: Flush,
-    threads: usize,
 ) -> Result<(), Error> {
+    let Site { root, threads, .. } = *site;
     let mut jobs: Vec<(&Unit, &mut UnitRecord)> =
         plan.units.iter().zip(&mut journal.units).filter(|(unit, _)| unit.new.is_some()).collect();
     let per_job = units_per_job(threads, jobs.len());
@@ -206,13 +191,13 @@ fn stage_all(
             let Some(new) = &unit.new else { return Ok(()) };
             let (parent, name) = split(&unit.path);
             let temporary = record.temporary.as_bytes();
-            record.staged = Some(stage(objects, near.dir(parent)?, name, temporary, new, flush)?);
+            record.staged = Some(staging.stage(near.dir(parent)?, name, temporary, new)?);
             Ok(())
         })
     });
     staged.into_iter().collect::<Result<(), Error>>()?;
     link_staged(root, plan, journal)?;
-    if flush == Flush::Later {
+    if staging.flush == Flush::Later {
         root.sync_file_system()?;
     }
     Ok(())
@@ -250,8 +235,7 @@ fn link_staged(root: &Dir, plan: &Plan, journal: &mut Journal) -> Result<(), Err
 
 /// Returns the directory and temporary name of a staged file.
 fn staged_place(root: &Dir, unit: &UnitRecord) -> Result<(Dir, Vec<u8>), Error> {
-    let path = unit.path.clone().into_bytes();
-    Ok((root.open_below(split(&path).0)?, unit.temporary.as_bytes().to_vec()))
+    Ok((root.open_below(split(&unit.path).0)?, unit.temporary.as_bytes().to_vec()))
 }
 
 /// Metadata of a path after its change, and the guard of the replaced file.
@@ -270,42 +254,41 @@ fn swap<'a>(
 ) -> Result<Swapped<'a>, Error> {
     /// Each guard uses one file descriptor.
     const MAX_GUARDS: usize = 256;
-    let Place { dir, name, path } = place(near, &unit.path)?;
+    let (dir, name) = place(near, &unit.path)?;
+    let moved = || Error::moved(&unit.path);
     let temporary = unit.temporary.as_bytes();
     let guard = match &unit.old {
-        Some(Thing::Leaf(_)) if held.is_some() => {
-            Guard::of(dir, &name).map_err(|()| Error::moved(&path))?
-        }
+        Some(Thing::Leaf(_)) if held.is_some() => Guard::of(dir, name).map_err(|()| moved())?,
         _ => None,
     };
     match (&unit.old, unit.has_new) {
         (None, false) => (),
-        (None, true) => match dir.rename_new(temporary, &name) {
+        (None, true) => match dir.rename_new(temporary, name) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                return Err(Error::moved(&path));
+                return Err(moved());
             }
             other => other?,
         },
         (Some(old), has_new) => {
-            if !is_as_recorded(dir, &name, old, Renamed::No)? {
-                return Err(Error::moved(&path));
+            if !is_as_recorded(dir, name, old, Renamed::No)? {
+                return Err(moved());
             }
             if has_new {
-                dir.exchange(temporary, &name)?;
+                dir.exchange(temporary, name)?;
             } else {
-                dir.rename_new(&name, temporary)?;
+                dir.rename_new(name, temporary)?;
             }
             // Another process may have written between the check and the rename. Then the replaced
             // file differs, and the rollback restores it.
             if !is_as_recorded(dir, temporary, old, Renamed::Perhaps)? {
-                return Err(Error::moved(&path));
+                return Err(moved());
             }
         }
     }
     if guard.as_ref().is_some_and(Guard::is_wanted) {
-        return Err(Error::moved(&path));
+        return Err(moved());
     }
-    let stat = if unit.has_new { dir.stat(&name)? } else { None };
+    let stat = if unit.has_new { dir.stat(name)? } else { None };
     let is_kept = held.is_some_and(|held| held.fetch_add(1, Ordering::Relaxed) < MAX_GUARDS);
     let guard = guard.filter(|_| is_kept);
     Ok((stat.map(|stat| (unit, stat)), guard.map(|guard| (guard, unit))))

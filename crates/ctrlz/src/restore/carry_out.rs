@@ -7,7 +7,6 @@ use crate::compare::entry_kind;
 use crate::defect::Defect;
 use crate::error::{Error, RestoreError};
 use crate::fs::check_free;
-use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{Details, NewOperation, OperationKind};
 use crate::pack::{Objects, PackWriter};
@@ -16,6 +15,7 @@ use crate::record::{Cause, StoreKeep};
 use crate::scan::{Progress, ReadOutcome};
 use crate::store::edit_tree;
 
+use super::applied::{Applied, Site};
 use super::apply::apply;
 use super::journal::{Journal, Record};
 use super::plan::{Kept, KeptReason, Plan};
@@ -27,13 +27,11 @@ impl Hold {
     pub(crate) fn carry_out(
         &self,
         prepared: Prepared,
-        target: Option<ObjectId>,
         options: &RestoreOptions,
         cause: &Cause,
         progress: &Progress,
     ) -> Result<RestoreReport, Error> {
-        let Prepared { plan, safety, files } = prepared;
-        let safety_snapshot = safety.snapshot;
+        let Prepared { plan, target, safety, files } = prepared;
         if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
             return Err(Error::Restore(RestoreError::StalePlan));
         }
@@ -55,7 +53,6 @@ impl Hold {
             }
             return Ok(report);
         }
-        check_room(&self.store.objects, &self.context.root, &plan)?;
         // The journal also holds the log entry, so that an undo that was killed can be redone.
         let rewinds = !cause.details.undone.is_empty() || cause.details.takes_back.is_some();
         let record = rewinds.then(|| Record {
@@ -63,39 +60,43 @@ impl Hold {
             details: cause.details.clone(),
             since: report.safety_operation.clone(),
         });
-        let journal = self.work_tree.journal_path();
-        let applied = apply(
-            &self.root,
-            &self.store.objects,
-            &plan,
-            &journal,
-            (target, safety_snapshot, record),
-            self.context.options.threads.max(1),
-            &|dir, name, path| self.rescue(dir, name, path),
-        )?;
+        let journal = Journal { target, record, ..Journal::of(&plan, safety.snapshot) };
+        let applied = self.apply(&plan, journal)?;
         report.left = applied.left.iter().map(|path| crate::path::escape(path)).collect();
         report.kept.extend(applied.without_special_bits.into_iter().map(|path| {
             let reason = KeptReason::SpecialBitsDropped;
             Kept { path: TreePath::from_scan(path), reason }
         }));
-        if Defect::Escaping.is_made() {
-            crate::fs::private::overwrite(
-                &self.context.root.with_file_name("escaped"),
-                b"from here",
-            )?;
-        }
         // The files have changed, so a failure to record this is not a failed restore.
         let cause = Cause { placed: applied.placed, ..cause.clone() };
         match self.record_listed(&cause, progress) {
             Ok(tracked) => {
                 report.after = tracked.operation.snapshot;
                 if rewinds {
-                    Journal::remove(&journal)?;
+                    Journal::remove(&self.work_tree.journal_path())?;
                 }
             }
             Err(error) => report.not_recorded = Some(error.to_string()),
         }
         Ok(report)
+    }
+
+    fn apply(&self, plan: &Plan, journal: Journal) -> Result<Applied, Error> {
+        check_room(&self.store.objects, &self.context.root, plan)?;
+        let site = Site {
+            root: &self.root,
+            journal: &self.work_tree.journal_path(),
+            threads: self.context.options.threads.max(1),
+            rescue: &|dir, name, path| self.rescue(dir, name, path),
+        };
+        let applied = apply(&site, &self.store.objects, plan, journal)?;
+        if Defect::Escaping.is_made() {
+            crate::fs::private::overwrite(
+                &self.context.root.with_file_name("escaped"),
+                b"from here",
+            )?;
+        }
+        Ok(applied)
     }
 
     /// Records a file that another process wrote during the swap, under `path`.

@@ -1,25 +1,19 @@
 //! Cleaning up after a restore: removes the replaced files and closes the journal.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use crate::error::{Error, RestoreError};
 use crate::fs::{Dir, FileError, FileKind};
 use crate::path::{PathText, join, split};
 
-use super::applied::{Applied, Rescue};
+use super::applied::{Applied, Rescue, Site};
 use super::journal::{Journal, Phase, Renamed, Thing, UnitRecord};
 use super::modes::{change_mode, close_dirs};
-use super::place::{Near, Place, for_each_unit, is_as_recorded, leaf_is, place};
+use super::place::{Near, for_each_unit, is_as_recorded, leaf_is, place};
 use super::stage::Flush;
 
 /// Removes the file at a unit's temporary name. A file that is in no snapshot is saved first.
-pub(super) fn discard(
-    dir: &Dir,
-    path: &[u8],
-    unit: &UnitRecord,
-    rescue: Rescue<'_>,
-) -> Result<(), Error> {
+pub(super) fn discard(dir: &Dir, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<(), Error> {
     let temporary = unit.temporary.as_bytes();
     let Some(stat) = dir.stat(temporary)? else { return Ok(()) };
     // Without a record, its staging was interrupted.
@@ -40,15 +34,15 @@ pub(super) fn discard(
         }
     }
     // Another process wrote it during the swap.
-    rescue(dir, temporary, path)?;
+    rescue(dir, temporary, &unit.path)?;
     Ok(dir.remove_file(temporary)?)
 }
 
 /// Removes the file that a unit replaced, if it is exactly what the safety snapshot holds. Returns
 /// whether it was removed.
-pub(super) fn remove_recorded_leaf(near: &mut Near<'_>, unit: &UnitRecord) -> Result<bool, Error> {
+fn remove_recorded_leaf(near: &mut Near<'_>, unit: &UnitRecord) -> Result<bool, Error> {
     let Some(old @ Thing::Leaf(_)) = &unit.old else { return Ok(false) };
-    let Place { dir, .. } = place(near, &unit.path)?;
+    let (dir, _) = place(near, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
     if !is_as_recorded(dir, temporary, old, Renamed::Perhaps)? {
         return Ok(false);
@@ -58,12 +52,12 @@ pub(super) fn remove_recorded_leaf(near: &mut Near<'_>, unit: &UnitRecord) -> Re
 }
 
 /// Removes the recorded contents of a directory, and the directory if it is empty then.
-pub(super) fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), Error> {
+fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), Error> {
     let Thing::Dir { files, dirs, .. } = thing else { return Ok(()) };
     let top = dir.open_below(name)?;
-    let mut dirs: Vec<Vec<u8>> = dirs.iter().cloned().map(PathText::into_bytes).collect();
+    let mut dirs: Vec<&[u8]> = dirs.iter().map(PathText::as_bytes).collect();
     dirs.sort_unstable();
-    for path in std::iter::once(&Vec::new()).chain(&dirs) {
+    for path in std::iter::once(&&b""[..]).chain(&dirs) {
         match top.open_below(path) {
             // The removals need write permission. Errors are ignored: the removals fail then.
             Ok(inside) => drop(inside.set_mode_of_dir(0o700)),
@@ -72,15 +66,13 @@ pub(super) fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), 
         }
     }
     for (file, record) in files {
-        let file = file.clone().into_bytes();
-        let (parent, name) = split(&file);
+        let (parent, name) = split(file.as_bytes());
         let inside = match top.open_below(parent) {
             Ok(inside) => inside,
             Err(error) if is_elsewhere(&error) => continue,
             Err(error) => return Err(error.into()),
         };
-        let Some(stat) = inside.stat(name)? else { continue };
-        if leaf_is(&inside, name, record, &stat, Renamed::No)? {
+        if leaf_is(&inside, name, record, Renamed::No)? {
             inside.remove_file(name)?;
         }
     }
@@ -96,7 +88,7 @@ pub(super) fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), 
 }
 
 /// Removes a staged file or directory, which only ctrlz has written to.
-pub(super) fn remove_own(dir: &Dir, name: &[u8]) -> Result<(), Error> {
+fn remove_own(dir: &Dir, name: &[u8]) -> Result<(), Error> {
     match dir.stat(name)? {
         None => return Ok(()),
         Some(stat) if stat.kind != FileKind::Dir => return Ok(dir.remove_file(name)?),
@@ -136,18 +128,17 @@ pub(super) enum OnFailure {
 
 /// Makes the swap durable, removes the replaced files, and closes the journal.
 pub(super) fn finish(
-    root: &Dir,
+    site: &Site<'_>,
     journal: &Journal,
-    path: &Path,
-    (flush, on_failure): (Flush, OnFailure),
-    threads: usize,
-    rescue: Rescue<'_>,
+    flush: Flush,
+    on_failure: OnFailure,
 ) -> Result<Applied, Error> {
+    let Site { root, rescue, .. } = *site;
     sync_all(root, journal, flush)?;
     let mut applied = Applied::default();
     // Files that match their records are removed on all threads. The others, and those that could
     // not be removed, are saved or reported below.
-    let left = for_each_unit(root, threads, &journal.units, |near, unit| {
+    let left = for_each_unit(site, &journal.units, |near, unit| {
         Ok((!remove_recorded_leaf(near, unit).unwrap_or(false)).then_some(unit))
     })?;
     let mut near = Near::of(root);
@@ -156,21 +147,18 @@ pub(super) fn finish(
             Ok(None) => (),
             Ok(Some(left)) => applied.left.push(left),
             Err(error) if on_failure == OnFailure::Stop => return Err(error),
-            Err(_) => {
-                let path = unit.path.clone().into_bytes();
-                applied.left.push(join(split(&path).0, unit.temporary.as_bytes()));
-            }
+            Err(_) => applied.left.push(temporary_path(unit)),
         }
     }
     applied.left.sort_unstable();
     for emptied in &journal.emptied {
-        let dir = emptied.clone().into_bytes();
-        match remove_if_empty(root, &dir) {
+        let dir = emptied.as_bytes();
+        match remove_if_empty(root, dir) {
             Ok(()) => (),
             Err(error) if on_failure == OnFailure::Stop && !is_refusal(&error) => {
                 return Err(error.into());
             }
-            Err(_) => applied.left.push(dir),
+            Err(_) => applied.left.push(dir.to_vec()),
         }
     }
     close_dirs(root, journal);
@@ -179,28 +167,28 @@ pub(super) fn finish(
         match change_mode(root, change, change.from, change.to) {
             Ok(()) => (),
             Err(Error::Restore(RestoreError::Moved { .. })) => {
-                applied.kept.push(change.path.clone().into_bytes());
+                applied.kept.push(change.path.clone());
             }
             Err(error) if on_failure == OnFailure::Stop => return Err(error),
-            Err(_) => applied.kept.push(change.path.clone().into_bytes()),
+            Err(_) => applied.kept.push(change.path.clone()),
         }
     }
     // The removals have to be durable before the journal is removed.
     sync_all(root, journal, flush)?;
     match &journal.record {
-        Some(_) => Journal { phase: Phase::Recording, ..journal.clone() }.save(path)?,
-        None => Journal::remove(path)?,
+        Some(_) => Journal { phase: Phase::Recording, ..journal.clone() }.save(site.journal)?,
+        None => Journal::remove(site.journal)?,
     }
     Ok(applied)
 }
 
 /// Returns whether a retry would fail in the same way.
-pub(super) fn is_refusal(error: &FileError) -> bool {
+fn is_refusal(error: &FileError) -> bool {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     [PermissionDenied, ReadOnlyFilesystem].contains(&error.kind())
 }
 
-pub(super) fn sync_all(root: &Dir, journal: &Journal, flush: Flush) -> Result<(), Error> {
+fn sync_all(root: &Dir, journal: &Journal, flush: Flush) -> Result<(), Error> {
     match flush {
         Flush::Each => sync_places(root, journal),
         Flush::Later => Ok(root.sync_file_system()?),
@@ -208,13 +196,9 @@ pub(super) fn sync_all(root: &Dir, journal: &Journal, flush: Flush) -> Result<()
 }
 
 pub(super) fn sync_places(root: &Dir, journal: &Journal) -> Result<(), Error> {
-    let parents: BTreeSet<Vec<u8>> = journal
-        .units
-        .iter()
-        .map(|unit| split(&unit.path.clone().into_bytes()).0.to_vec())
-        .collect();
+    let parents: BTreeSet<&[u8]> = journal.units.iter().map(|unit| split(&unit.path).0).collect();
     for parent in parents {
-        match root.open_below(&parent) {
+        match root.open_below(parent) {
             Ok(dir) => dir.sync()?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => (),
             Err(error) => return Err(error.into()),
@@ -224,28 +208,32 @@ pub(super) fn sync_places(root: &Dir, journal: &Journal) -> Result<(), Error> {
 }
 
 /// Removes the file that a unit replaced. Returns its temporary path if that is not possible.
-pub(super) fn remove_old(
+fn remove_old(
     near: &mut Near<'_>,
     unit: &UnitRecord,
     rescue: Rescue<'_>,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let Place { dir, path, .. } = match place(near, &unit.path) {
-        Ok(place) => place,
+    let dir = match place(near, &unit.path) {
+        Ok((dir, _)) => dir,
         Err(error) if is_elsewhere(&error) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    match discard(dir, &path, unit, rescue) {
+    match discard(dir, unit, rescue) {
         Ok(()) => (),
         // It keeps changing, or is a special file.
         Err(Error::Restore(RestoreError::Moved { .. })) => (),
         Err(error) => return Err(error),
     }
     let left = dir.stat(unit.temporary.as_bytes())?.is_some();
-    Ok(left.then(|| join(split(&path).0, unit.temporary.as_bytes())))
+    Ok(left.then(|| temporary_path(unit)))
+}
+
+fn temporary_path(unit: &UnitRecord) -> Vec<u8> {
+    join(split(&unit.path).0, unit.temporary.as_bytes())
 }
 
 /// Removes a directory if it is empty.
-pub(super) fn remove_if_empty(root: &Dir, path: &[u8]) -> Result<(), FileError> {
+fn remove_if_empty(root: &Dir, path: &[u8]) -> Result<(), FileError> {
     let (parent, name) = split(path);
     match root.open_below(parent) {
         Ok(parent) => ignore_not_empty(parent.remove_dir(name)),
@@ -256,13 +244,13 @@ pub(super) fn remove_if_empty(root: &Dir, path: &[u8]) -> Result<(), FileError> 
 }
 
 /// Returns whether an error means that a directory is gone or was replaced by another file.
-pub(super) fn is_elsewhere(error: &FileError) -> bool {
+fn is_elsewhere(error: &FileError) -> bool {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     [NotADirectory, NotFound].contains(&error.kind())
         || rustix::io::Errno::from_io_error(&error.source) == Some(rustix::io::Errno::LOOP)
 }
 
-pub(super) fn ignore_not_empty(removed: Result<(), FileError>) -> Result<(), FileError> {
+fn ignore_not_empty(removed: Result<(), FileError>) -> Result<(), FileError> {
     use std::io::ErrorKind::{DirectoryNotEmpty, NotADirectory, NotFound, ResourceBusy};
     match removed {
         Err(error)

@@ -13,7 +13,7 @@ use crate::log::{Details, OperationKind};
 use crate::path::{PathText, TreePath};
 use crate::scan::EntryStat;
 
-use super::plan::PlannedMode;
+use super::plan::ModeChange;
 
 /// Phase of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,11 +38,11 @@ pub(crate) struct Journal {
     /// Safety snapshot, which holds everything that is overwritten.
     pub(crate) safety: ObjectId,
     pub(crate) units: Vec<UnitRecord>,
-    pub(crate) modes: Vec<ModeRecord>,
+    pub(crate) modes: Vec<ModeChange>,
     pub(crate) emptied: Vec<PathText>,
     /// Read-only directories that are writable until the restore ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) opened: Vec<ModeRecord>,
+    pub(crate) opened: Vec<ModeChange>,
     /// Log entry of an undo or redo. `None` for a plain restore.
     #[serde(default)]
     pub(crate) record: Option<Record>,
@@ -63,17 +63,18 @@ pub(crate) struct Record {
 impl Journal {
     /// Returns all paths that the restore changes.
     pub(crate) fn paths(&self) -> Vec<TreePath> {
-        let units = self.units.iter().map(|unit| &unit.path);
-        let modes = self.modes.iter().map(|change| &change.path);
-        let all = units.chain(modes).chain(&self.emptied);
-        all.map(|path| TreePath::from_scan(path.clone().into_bytes())).collect()
+        let units = self.units.iter().map(|unit| unit.path.as_slice());
+        let modes = self.modes.iter().map(|change| change.path.as_slice());
+        let all = units.chain(modes).chain(self.emptied.iter().map(PathText::as_bytes));
+        all.map(|path| TreePath::from_scan(path.to_vec())).collect()
     }
 }
 
 /// A path that changes by one rename.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct UnitRecord {
-    pub(crate) path: PathText,
+    #[serde(with = "crate::path::text")]
+    pub(crate) path: Vec<u8>,
     /// Temporary name in the same directory.
     pub(crate) temporary: String,
     /// Staged content. `None` until it is completely written, and if the path is only removed.
@@ -88,15 +89,6 @@ pub(crate) struct UnitRecord {
 pub(crate) enum Thing {
     Leaf(StatRecord),
     Dir { inode: u64, files: Vec<(PathText, StatRecord)>, dirs: Vec<PathText> },
-}
-
-/// A change of permissions.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ModeRecord {
-    pub(crate) path: PathText,
-    pub(crate) from: u32,
-    pub(crate) to: u32,
-    pub(crate) is_dir: bool,
 }
 
 /// Metadata of a file in the safety snapshot, or of a staged file.
@@ -121,11 +113,11 @@ pub(crate) struct StatRecord {
 
 impl Thing {
     /// Returns the paths of its contents, relative to it.
-    fn paths(&self) -> Vec<&PathText> {
+    fn paths(&self) -> Vec<&[u8]> {
         match self {
             Thing::Leaf(_) => Vec::new(),
             Thing::Dir { files, dirs, .. } => {
-                files.iter().map(|(path, _)| path).chain(dirs).collect()
+                files.iter().map(|(path, _)| path).chain(dirs).map(PathText::as_bytes).collect()
             }
         }
     }
@@ -139,10 +131,11 @@ impl Thing {
 }
 
 impl Journal {
-    /// Marks files that change through several hard links, including those in `modes`.
-    pub(crate) fn mark_links(&mut self, modes: &[PlannedMode]) {
+    /// Marks files that change through several hard links. The journal must be a new one: inodes
+    /// of files whose permissions change are not in its file.
+    pub(crate) fn mark_links(&mut self) {
         let modes: HashMap<u64, u32> =
-            modes.iter().filter_map(|mode| Some((mode.inode?, mode.to))).collect();
+            self.modes.iter().filter_map(|mode| Some((mode.inode?, mode.to))).collect();
         let mut seen: HashMap<u64, usize> = HashMap::new();
         let records = |units: &mut Vec<UnitRecord>, with: &mut dyn FnMut(&mut StatRecord)| {
             let old = units.iter_mut().filter_map(|unit| unit.old.as_mut());
@@ -221,8 +214,8 @@ fn is_temporary(name: &str) -> bool {
     rest.is_some_and(|(token, at)| is_hex(token) && is_number(at))
 }
 
-fn is_path(path: &PathText) -> bool {
-    TreePath::parse(&path.clone().into_bytes()).is_ok()
+fn is_path(path: &[u8]) -> bool {
+    TreePath::parse(path).is_ok()
 }
 
 impl Journal {
@@ -245,7 +238,7 @@ impl Journal {
     /// and every temporary name is one of ours. A store inside a project can be overwritten by a
     /// `git pull`, so a journal there may have come with the project.
     fn is_sound(&self) -> bool {
-        let is_mode = |change: &ModeRecord| (change.from | change.to) & !MODE_BITS == 0;
+        let is_mode = |change: &ModeChange| (change.from | change.to) & !MODE_BITS == 0;
         let is_unit = |unit: &UnitRecord| {
             let things = [&unit.staged, &unit.old].into_iter().flatten();
             is_path(&unit.path)
@@ -253,11 +246,11 @@ impl Journal {
                 && things.flat_map(Thing::paths).all(is_path)
         };
         // The work tree itself may be read-only.
-        let is_dir = |path: &PathText| path.clone().into_bytes().is_empty() || is_path(path);
+        let is_dir = |path: &[u8]| path.is_empty() || is_path(path);
         self.units.iter().all(is_unit)
             && self.modes.iter().all(|change| is_path(&change.path) && is_mode(change))
             && self.opened.iter().all(|change| is_dir(&change.path) && is_mode(change))
-            && self.emptied.iter().all(is_path)
+            && self.emptied.iter().all(|path| is_path(path.as_bytes()))
     }
 
     /// Returns the path at which a damaged journal is kept.

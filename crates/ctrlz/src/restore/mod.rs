@@ -26,6 +26,7 @@ mod report;
 mod request;
 mod roll_back;
 mod safety;
+mod sqlite;
 mod stage;
 mod units;
 
@@ -33,6 +34,7 @@ pub use plan::{Action, Kept, KeptReason, Plan};
 pub use report::{OnUse, RestoreOptions, RestoreReport};
 
 pub(crate) use absence::{Absence, is_dir_of};
+pub(crate) use applied::Site;
 pub(crate) use apply::apply;
 pub(crate) use carry_out::{check_mass_removal, check_room};
 pub(crate) use journal::{Journal, Phase, Record};
@@ -41,7 +43,8 @@ pub(crate) use planner::plan;
 pub(crate) use request::{Modes, Target};
 pub(crate) use roll_back::recover;
 pub(crate) use safety::{Planning, Prepared, SaveIgnored};
-pub(crate) use units::{
-    HEAD_BYTES, SHARED_MEMORY, Source, database_of, is_database_log, is_shared_memory,
-    is_shared_memory_head, is_sqlite, is_sqlite_log,
+pub(crate) use sqlite::{
+    HEAD_BYTES, SHARED_MEMORY, database_of, database_of_log, is_database_log,
+    is_shared_memory_head, is_sqlite, is_sqlite_log, is_transient,
 };
+pub(crate) use units::Source;

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
-use crate::fs::{Dir, FileError, FileKind, Named, Stat};
+use crate::fs::{Dir, FileError, FileKind, Named};
 use crate::jobs::run_jobs;
 use crate::path::{PathText, join, split};
 use crate::scan::{LargeProblem, hash_large};
 
+use super::applied::Site;
 use super::journal::{Renamed, StatRecord, Thing, UnitRecord};
 
 /// Returns the number of units per job. Adjacent units share a directory, which is opened once.
@@ -19,12 +20,12 @@ pub(super) fn units_per_job(threads: usize, units: usize) -> usize {
 
 /// Calls `work` for each unit, on several threads. Stops at the first error.
 pub(super) fn for_each_unit<'a, R: Send>(
-    root: &Dir,
-    threads: usize,
+    site: &Site<'_>,
     units: &'a [UnitRecord],
     work: impl Fn(&mut Near<'_>, &'a UnitRecord) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
     let failed = AtomicBool::new(false);
+    let Site { root, threads, .. } = *site;
     let jobs = units.chunks(units_per_job(threads, units.len())).rev().collect();
     let done = run_jobs(threads, jobs, |units: &'a [UnitRecord], _| {
         let mut near = Near::of(root);
@@ -60,17 +61,13 @@ impl<'a> Near<'a> {
     }
 }
 
-/// Directory of a unit, and the unit's name in it.
-pub(super) struct Place<'a> {
-    pub(super) dir: &'a Dir,
-    pub(super) name: Vec<u8>,
-    pub(super) path: Vec<u8>,
-}
-
-pub(super) fn place<'a>(near: &'a mut Near<'_>, path: &PathText) -> Result<Place<'a>, FileError> {
-    let path = path.clone().into_bytes();
-    let (parent, name) = split(&path);
-    Ok(Place { dir: near.dir(parent)?, name: name.to_vec(), path: path.clone() })
+/// Returns the directory of a path, and the name in it.
+pub(super) fn place<'a>(
+    near: &'a mut Near<'_>,
+    path: &'a [u8],
+) -> Result<(&'a Dir, &'a [u8]), FileError> {
+    let (parent, name) = split(path);
+    Ok((near.dir(parent)?, name))
 }
 
 /// Returns whether `name` is exactly the recorded file, or directory with the same contents.
@@ -80,48 +77,34 @@ pub(super) fn is_as_recorded(
     old: &Thing,
     renamed: Renamed,
 ) -> Result<bool, Error> {
-    let Some(stat) = dir.stat(name)? else { return Ok(false) };
-    let (files, dirs) = match old {
-        Thing::Leaf(record) => return leaf_is(dir, name, record, &stat, renamed),
-        Thing::Dir { inode, files, dirs } if stat.inode == *inode => (files, dirs),
-        Thing::Dir { .. } => return Ok(false),
+    let (inode, files, dirs) = match old {
+        Thing::Leaf(record) => return leaf_is(dir, name, record, renamed),
+        Thing::Dir { inode, files, dirs } => (inode, files, dirs),
     };
-    if stat.kind != FileKind::Dir {
+    let stat = dir.stat(name)?;
+    if stat.is_none_or(|stat| stat.inode != *inode || stat.kind != FileKind::Dir) {
         return Ok(false);
     }
     let top = dir.open_below(name)?;
-    let expected: BTreeSet<Vec<u8>> = files
-        .iter()
-        .map(|(path, _)| path)
-        .chain(dirs)
-        .map(|path| path.clone().into_bytes())
-        .collect();
+    let expected: BTreeSet<&[u8]> =
+        files.iter().map(|(path, _)| path).chain(dirs).map(PathText::as_bytes).collect();
     let mut found = BTreeSet::new();
-    for inside in std::iter::once(Vec::new()).chain(dirs.iter().map(|dir| dir.clone().into_bytes()))
-    {
-        for name in top.open_below(&inside)?.names()? {
-            found.insert(join(&inside, &name));
+    for inside in std::iter::once(&b""[..]).chain(dirs.iter().map(PathText::as_bytes)) {
+        for name in top.open_below(inside)?.names()? {
+            found.insert(join(inside, &name));
         }
     }
-    if found != expected {
+    if !found.iter().map(Vec::as_slice).eq(expected) {
         return Ok(false);
     }
     for (path, record) in files {
         // Only the directory was renamed, so the change times of its files are comparable.
-        if !file_is(&top, &path.clone().into_bytes(), record)? {
+        let (parent, name) = split(path.as_bytes());
+        if !leaf_is(&top.open_below(parent)?, name, record, Renamed::No)? {
             return Ok(false);
         }
     }
     Ok(true)
-}
-
-pub(super) fn file_is(top: &Dir, path: &[u8], record: &StatRecord) -> Result<bool, Error> {
-    let (parent, name) = split(path);
-    let dir = top.open_below(parent)?;
-    match dir.stat(name)? {
-        Some(stat) => leaf_is(&dir, name, record, &stat, Renamed::No),
-        None => Ok(false),
-    }
 }
 
 /// Returns whether a file is the recorded one. Its content is read only if the recorded metadata
@@ -130,12 +113,11 @@ pub(super) fn leaf_is(
     dir: &Dir,
     name: &[u8],
     record: &StatRecord,
-    stat: &Stat,
     renamed: Renamed,
 ) -> Result<bool, Error> {
-    if !record.is(stat, renamed) {
+    let Some(stat) = dir.stat(name)?.filter(|stat| record.is(stat, renamed)) else {
         return Ok(false);
-    }
+    };
     let Some(id) = record.content else { return Ok(true) };
     let mut file = dir.open_file(name)?;
     match hash_large(stat.bytes, &mut file) {

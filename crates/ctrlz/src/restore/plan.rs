@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::compare::Entry;
 use crate::git::ObjectId;
 use crate::path::TreePath;
@@ -40,12 +42,26 @@ pub(crate) struct Request {
 }
 
 /// A change of permissions only.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ModeChange {
+    #[serde(with = "crate::path::text")]
     pub(crate) path: Vec<u8>,
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) is_dir: bool,
+    /// Inode of a file in a plan. It identifies the other hard links, which change with the file.
+    #[serde(skip)]
+    pub(crate) inode: Option<u64>,
+}
+
+impl ModeChange {
+    pub(crate) fn of_file(path: Vec<u8>, from: u32, to: u32) -> ModeChange {
+        ModeChange { path, from, to, is_dir: false, inode: None }
+    }
+
+    pub(crate) fn of_dir(path: Vec<u8>, from: u32, to: u32) -> ModeChange {
+        ModeChange { path, from, to, is_dir: true, inode: None }
+    }
 }
 
 /// Reason why a path is left alone or not restored exactly.
@@ -256,7 +272,7 @@ pub struct Plan {
     /// The number of files that it removes and the number of all files, if the share is unusual.
     pub mass_removal: Option<(u64, u64)>,
     pub(crate) units: Vec<Unit>,
-    pub(crate) modes: Vec<PlannedMode>,
+    pub(crate) modes: Vec<ModeChange>,
     pub(crate) emptied: Vec<Vec<u8>>,
     /// Groups of units, by index, that become hard links to one file again.
     pub(crate) links: Vec<Vec<usize>>,
@@ -300,16 +316,6 @@ impl Plan {
         let is_unusual = removed >= 50 || (removed >= 10 && removed * 5 > files);
         is_unusual.then_some((removed, files))
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PlannedMode {
-    pub(crate) path: Vec<u8>,
-    pub(crate) from: u32,
-    pub(crate) to: u32,
-    pub(crate) is_dir: bool,
-    /// Identifies the other hard links to a file, which change with it.
-    pub(crate) inode: Option<u64>,
 }
 
 /// One rename of the plan, in a directory that exists and stays.

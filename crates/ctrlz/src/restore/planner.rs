@@ -9,8 +9,7 @@ use crate::path::{TreePath, is_within, join, split};
 use crate::scan::{Content, EntryStat};
 
 use super::plan::{
-    Action, Kept, KeptReason, ModeChange, NewThing, OldThing, Plan, PlannedMode, Request, Unit,
-    Wanted,
+    Action, Kept, KeptReason, ModeChange, NewThing, OldThing, Plan, Request, Unit, Wanted,
 };
 
 /// Returns everything below a directory, if the safety snapshot holds all of it.
@@ -399,7 +398,7 @@ impl Planner<'_> {
         }
     }
 
-    fn modes(&mut self) -> Vec<PlannedMode> {
+    fn modes(&mut self) -> Vec<ModeChange> {
         let mut modes = Vec::new();
         for (path, wanted) in &self.request.wanted {
             if let Wanted::Entry { entry, mode } = wanted
@@ -409,21 +408,20 @@ impl Planner<'_> {
                 && stat.mode & MODE_BITS != *mode
                 && !self.units.contains_key(path)
             {
-                let from = stat.mode & MODE_BITS;
-                let (path, inode) = (path.clone(), Some(stat.inode));
-                modes.push(PlannedMode { path, from, to: *mode, is_dir: false, inode });
+                let change = ModeChange::of_file(path.clone(), stat.mode & MODE_BITS, *mode);
+                modes.push(ModeChange { inode: Some(stat.inode), ..change });
             }
         }
-        for ModeChange { path, from, to, is_dir } in &self.request.modes {
+        for change in &self.request.modes {
+            let path = &change.path;
             let goes = Action::RemoveDirectory { path: tree_path(path) };
             if !self.is_replaced(path)
                 && !self.request.wanted.contains_key(path)
                 && !self.actions.contains(&goes)
             {
-                self.actions.push(Action::SetMode { path: tree_path(path), mode: *to });
-                let inode = if *is_dir { None } else { self.inode_of(path) };
-                let (path, is_dir) = (path.clone(), *is_dir);
-                modes.push(PlannedMode { path, from: *from, to: *to, is_dir, inode });
+                self.actions.push(Action::SetMode { path: tree_path(path), mode: change.to });
+                let inode = if change.is_dir { None } else { self.inode_of(path) };
+                modes.push(ModeChange { inode, ..change.clone() });
             }
         }
         self.note_linked_modes(&modes);
@@ -438,7 +436,7 @@ impl Planner<'_> {
     }
 
     /// Reports the other hard links to files whose permissions change, because they change too.
-    fn note_linked_modes(&mut self, modes: &[PlannedMode]) {
+    fn note_linked_modes(&mut self, modes: &[ModeChange]) {
         for mode in modes.iter().filter(|mode| !mode.is_dir) {
             let linked = &self.now.listing.linked;
             if !linked.contains(&mode.path) {
@@ -458,7 +456,7 @@ impl Planner<'_> {
 }
 
 /// Returns a hash of only the planned paths, their expected states and their new states.
-fn plan_hash(units: &[Unit], modes: &[PlannedMode], emptied: &[Vec<u8>]) -> ObjectId {
+fn plan_hash(units: &[Unit], modes: &[ModeChange], emptied: &[Vec<u8>]) -> ObjectId {
     let mut hasher = Hasher::raw();
     let mut put = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes());
@@ -493,7 +491,7 @@ fn plan_hash(units: &[Unit], modes: &[PlannedMode], emptied: &[Vec<u8>]) -> Obje
             }
         }
     }
-    for PlannedMode { path, from, to, .. } in modes {
+    for ModeChange { path, from, to, .. } in modes {
         put(path);
         put(&[from.to_le_bytes(), to.to_le_bytes()].concat());
     }

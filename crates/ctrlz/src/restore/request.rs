@@ -53,54 +53,26 @@ impl Hold {
         options: &RestoreOptions,
         progress: &Progress,
     ) -> Result<Prepared, Error> {
-        let store = &self.store;
-        let Target { hash, meta, .. } = target;
         let tracked = self.track_before(progress)?;
-        let mut absence = target.absence(store)?;
-        let modes = Modes::of(meta.as_deref());
-        let mut request = request_with(meta.as_deref());
-        let (threads, now) = (self.context.options.threads, &tracked.operation.snapshot);
-        let trees = Trees::new(&store.objects);
-        for change in changes_by(threads, &store.objects, now, hash)? {
-            if !is_asked_for(&change.path, &options.paths) {
-                continue;
-            }
-            if change.after.is_none() && gives_way(&trees, hash, &change.path)? {
-                request.wanted.insert(change.path.as_bytes().to_vec(), Wanted::Absent);
-                continue;
-            }
-            match change.after {
-                Some(entry) => want(&mut request, &modes, &change, entry),
-                None if !options.exact => {
-                    let Change { path, .. } = change;
-                    request.kept.push(Kept { path, reason: KeptReason::CreatedSince });
-                }
-                None => match absence.doubt(&change.path)? {
-                    Some(reason) => request.kept.push(Kept { path: change.path, reason }),
-                    None => {
-                        request.wanted.insert(change.path.as_bytes().to_vec(), Wanted::Absent);
-                    }
-                },
-            }
+        let absence = target.absence(&self.store)?;
+        let request = request_with(target.meta.as_deref());
+        let mut draft = Draft { hold: self, tracked: &tracked, target, absence, options, request };
+        draft.want_files()?;
+        if let Some(meta) = target.meta.as_deref() {
+            draft.want_dirs(meta);
+            draft.want_modes(meta)?;
         }
-        if let Some(meta) = meta.as_deref() {
-            want_dirs(&mut request, meta, options);
-            want_modes(&mut request, self, &tracked, meta, hash, options)?;
-        }
-        remove_unlisted_in_the_way(&mut request, self, &tracked, options)?;
+        draft.remove_unlisted_in_the_way()?;
         if options.exact {
-            empty_out(&mut request, self, &tracked, hash, meta.as_deref(), options)?;
-            // A scan does not enter ignored directories, so nothing proves their absence.
-            for dir in request.emptied.clone() {
-                if absence.doubts_dir(&dir)? {
-                    request.emptied.remove(&dir);
-                }
-            }
+            draft.empty_out()?;
         }
-        let mut source = Source::of(self, *hash, target.absence(store)?, meta.as_deref());
+        let mut request = draft.request;
+        let Target { hash, meta, .. } = target;
+        let mut source = Source::of(self, *hash, target.absence(&self.store)?, meta.as_deref());
         self.remove_logs_made_since(&tracked, &mut request, &mut source, options)?;
         let how = Planning { ignored: SaveIgnored::InTheSnapshot, in_use: options.in_use };
-        self.plan_from(&tracked, request, vec![source], how)
+        let prepared = self.plan_from(&tracked, request, vec![source], how)?;
+        Ok(Prepared { target: Some(*hash), ..prepared })
     }
 
     /// Plans to restore files, each to its state in a given snapshot.
@@ -186,11 +158,13 @@ impl Modes<'_> {
         self.meta.map_or(present & 0o7000, |meta| meta.unrecorded_bits(present))
     }
 
-    fn of_dir(&self, path: &[u8]) -> u32 {
+    /// Returns the permissions of a directory.
+    pub(crate) fn of_dir(&self, path: &[u8]) -> u32 {
         let common = self.meta.map_or(0o755, |meta| meta.common.dir);
         self.listed.get(path).copied().unwrap_or(common)
     }
 
+    /// Returns the permissions of a file.
     pub(crate) fn of_file(&self, path: &[u8], kind: EntryKind) -> u32 {
         let plain = if kind == EntryKind::Executable { 0o755 } else { 0o644 };
         match self.meta {
@@ -230,129 +204,156 @@ fn gives_way(trees: &Trees<'_>, hash: &ObjectId, path: &TreePath) -> Result<bool
     Ok(false)
 }
 
-/// Requests the removal of files that a scan leaves out and that stand where the snapshot has a
-/// directory. They are saved in the safety snapshot first.
-fn remove_unlisted_in_the_way(
-    request: &mut Request,
-    hold: &Hold,
-    tracked: &Recorded,
-    options: &RestoreOptions,
-) -> Result<(), Error> {
-    let now = Now::of(&tracked.listing);
-    let above = request.wanted.keys().flat_map(|path| dirs_above(path));
-    let above = above.chain(request.dirs.keys().flat_map(|dir| dirs_above(dir)));
-    let dirs: BTreeSet<&[u8]> = above.chain(request.dirs.keys().map(Vec::as_slice)).collect();
-    let mut in_the_way = Vec::new();
-    for dir in
-        dirs.into_iter().filter(|dir| !matches!(now.at(dir), NowAt::File { .. } | NowAt::Dir))
-    {
-        let is_asked_for = is_asked_for(&TreePath::from_scan(dir.to_vec()), &options.paths);
-        let is_file = matches!(look(&hold.root, dir)?, Some(FileKind::File | FileKind::Symlink));
-        if is_asked_for && is_file {
-            in_the_way.push(dir.to_vec());
-        }
-    }
-    request.wanted.extend(in_the_way.into_iter().map(|path| (path, Wanted::Absent)));
-    Ok(())
+/// A request to restore a state, while it is put together.
+struct Draft<'a> {
+    hold: &'a Hold,
+    /// The present state.
+    tracked: &'a Recorded,
+    target: &'a Target,
+    absence: Absence<'a>,
+    options: &'a RestoreOptions,
+    request: Request,
 }
 
-/// Requests the empty directories of the snapshot.
-fn want_dirs(request: &mut Request, meta: &Meta, options: &RestoreOptions) {
-    let modes = meta.mode_map();
-    for dir in &meta.empty_dirs {
-        if is_asked_for(dir, &options.paths) {
-            let mode = modes.get(dir.as_bytes()).copied().unwrap_or(meta.common.dir);
-            request.dirs.insert(dir.as_bytes().to_vec(), mode);
-        }
+impl Draft<'_> {
+    fn is_asked_for(&self, path: &TreePath) -> bool {
+        is_asked_for(path, &self.options.paths)
     }
-}
 
-/// Requests the permissions of files and directories whose content is the same.
-fn want_modes(
-    request: &mut Request,
-    hold: &Hold,
-    tracked: &Recorded,
-    then: &Meta,
-    hash: &ObjectId,
-    options: &RestoreOptions,
-) -> Result<(), Error> {
-    let now_meta = &tracked.operation.meta;
-    if now_meta.common == then.common && now_meta.modes == then.modes {
-        return Ok(());
-    }
-    let objects = &hold.store.objects;
-    let modes = Modes::of(Some(then));
-    let trees = Trees::new(objects);
-    let now = Now::of(&tracked.listing);
-    let paths: BTreeSet<Vec<u8>> = if now_meta.common == then.common {
-        let both = now_meta.modes.iter().chain(&then.modes);
-        both.map(|(path, _)| path.clone().into_bytes()).collect()
-    } else {
-        let all = changes(objects, &ObjectId::EMPTY_TREE, hash)?;
-        let files = all.into_iter().map(|change| change.path.as_bytes().to_vec());
-        let dirs = tracked.listing.dirs.iter().map(|dir| dir.path.clone());
-        files.chain(dirs.filter(|dir| !dir.is_empty())).collect()
-    };
-    for bytes in paths {
-        let Ok(path) = TreePath::parse(&bytes) else { continue };
-        if !is_asked_for(&path, &options.paths) {
-            continue;
-        }
-        match (now.at(&bytes), trees.find(hash, &path)?) {
-            (NowAt::File { stat, entry: there, .. }, Some(entry))
-                if there == entry && entry.kind.is_file() =>
-            {
-                let from = stat.mode & MODE_BITS;
-                let to = modes.of_file(&bytes, entry.kind) | modes.unrecorded(from);
-                if from != to {
-                    request.modes.push(ModeChange { path: bytes, from, to, is_dir: false });
-                }
+    /// Requests the files of the snapshot that differ, and the removal of files that it does not
+    /// have.
+    fn want_files(&mut self) -> Result<(), Error> {
+        let (store, Target { hash, meta, .. }) = (&self.hold.store, self.target);
+        let modes = Modes::of(meta.as_deref());
+        let (threads, now) = (self.hold.context.options.threads, &self.tracked.operation.snapshot);
+        let trees = Trees::new(&store.objects);
+        for change in changes_by(threads, &store.objects, now, hash)? {
+            if !self.is_asked_for(&change.path) {
+                continue;
             }
-            (NowAt::Dir, there) if is_dir_then(there, then, &path) => {
-                let to = modes.listed.get(&bytes).copied().unwrap_or(then.common.dir);
-                if let Some(from) = now.dir_mode(&bytes)
-                    && let to = to | modes.unrecorded(from)
-                    && from != to
+            let request = &mut self.request;
+            let path = change.path.as_bytes().to_vec();
+            match change.after {
+                Some(entry) => want(request, &modes, &change, entry),
+                None if gives_way(&trees, hash, &change.path)? => {
+                    request.wanted.insert(path, Wanted::Absent);
+                }
+                None if !self.options.exact => {
+                    let Change { path, .. } = change;
+                    request.kept.push(Kept { path, reason: KeptReason::CreatedSince });
+                }
+                None => match self.absence.doubt(&change.path)? {
+                    Some(reason) => request.kept.push(Kept { path: change.path, reason }),
+                    None => drop(request.wanted.insert(path, Wanted::Absent)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests the removal of files that a scan leaves out and that stand where the snapshot has a
+    /// directory. They are saved in the safety snapshot first.
+    fn remove_unlisted_in_the_way(&mut self) -> Result<(), Error> {
+        let (request, now) = (&self.request, Now::of(&self.tracked.listing));
+        let above = request.wanted.keys().flat_map(|path| dirs_above(path));
+        let above = above.chain(request.dirs.keys().flat_map(|dir| dirs_above(dir)));
+        let mut dirs: BTreeSet<&[u8]> =
+            above.chain(request.dirs.keys().map(Vec::as_slice)).collect();
+        dirs.retain(|dir| !matches!(now.at(dir), NowAt::File { .. } | NowAt::Dir));
+        let mut in_the_way = Vec::new();
+        for dir in dirs {
+            let is_asked_for = self.is_asked_for(&TreePath::from_scan(dir.to_vec()));
+            let there = look(&self.hold.root, dir)?;
+            if is_asked_for && matches!(there, Some(FileKind::File | FileKind::Symlink)) {
+                in_the_way.push(dir.to_vec());
+            }
+        }
+        let removals = in_the_way.into_iter().map(|path| (path, Wanted::Absent));
+        self.request.wanted.extend(removals);
+        Ok(())
+    }
+
+    /// Requests the empty directories of the snapshot.
+    fn want_dirs(&mut self, meta: &Meta) {
+        let modes = Modes::of(Some(meta));
+        for dir in meta.empty_dirs.iter().filter(|dir| is_asked_for(dir, &self.options.paths)) {
+            self.request.dirs.insert(dir.as_bytes().to_vec(), modes.of_dir(dir.as_bytes()));
+        }
+    }
+
+    /// Requests the permissions of files and directories whose content is the same.
+    fn want_modes(&mut self, then: &Meta) -> Result<(), Error> {
+        let (tracked, hash) = (self.tracked, &self.target.hash);
+        let now_meta = &tracked.operation.meta;
+        if now_meta.common == then.common && now_meta.modes == then.modes {
+            return Ok(());
+        }
+        let objects = &self.hold.store.objects;
+        let modes = Modes::of(Some(then));
+        let trees = Trees::new(objects);
+        let now = Now::of(&tracked.listing);
+        let paths: BTreeSet<Vec<u8>> = if now_meta.common == then.common {
+            let both = now_meta.modes.iter().chain(&then.modes);
+            both.map(|(path, _)| path.clone().into_bytes()).collect()
+        } else {
+            let all = changes(objects, &ObjectId::EMPTY_TREE, hash)?;
+            let files = all.into_iter().map(|change| change.path.as_bytes().to_vec());
+            let dirs = tracked.listing.dirs.iter().map(|dir| dir.path.clone());
+            files.chain(dirs.filter(|dir| !dir.is_empty())).collect()
+        };
+        for bytes in paths {
+            let Ok(path) = TreePath::parse(&bytes) else { continue };
+            if !self.is_asked_for(&path) {
+                continue;
+            }
+            let change = match (now.at(&bytes), trees.find(hash, &path)?) {
+                (NowAt::File { stat, entry: there, .. }, Some(entry))
+                    if there == entry && entry.kind.is_file() =>
                 {
-                    request.modes.push(ModeChange { path: bytes, from, to, is_dir: true });
+                    let from = stat.mode & MODE_BITS;
+                    let to = modes.of_file(&bytes, entry.kind) | modes.unrecorded(from);
+                    Some(ModeChange::of_file(bytes, from, to))
                 }
-            }
-            _ => (),
+                (NowAt::Dir, there) if is_dir_then(there, then, &path) => {
+                    now.dir_mode(&bytes).map(|from| {
+                        let to = modes.of_dir(&bytes) | modes.unrecorded(from);
+                        ModeChange::of_dir(bytes, from, to)
+                    })
+                }
+                _ => None,
+            };
+            self.request.modes.extend(change.filter(|change| change.from != change.to));
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Requests the removal of directories that the snapshot does not have, if they end up empty.
+    fn empty_out(&mut self) -> Result<(), Error> {
+        let Target { hash, meta: Some(meta), .. } = self.target else { return Ok(()) };
+        let now_empty = &self.tracked.operation.meta.empty_dirs;
+        let trees = Trees::new(&self.hold.store.objects);
+        let mut candidates: BTreeSet<Vec<u8>> =
+            now_empty.iter().map(|dir| dir.as_bytes().to_vec()).collect();
+        let absent = self.request.wanted.iter().filter(|(_, wanted)| **wanted == Wanted::Absent);
+        for path in absent.map(|(path, _)| path).chain(&candidates.clone()) {
+            candidates.extend(dirs_above(path).map(<[u8]>::to_vec));
+        }
+        for dir in candidates {
+            let asked = self.is_asked_for(&TreePath::from_scan(dir.clone()));
+            // A scan does not enter ignored directories, so nothing may prove their absence.
+            if asked
+                && !is_dir_of(&trees, hash, Some(meta), &dir)?
+                && !self.absence.doubts_dir(&dir)?
+            {
+                self.request.emptied.insert(dir);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Returns whether a path was a directory, with files or empty.
 fn is_dir_then(entry: Option<Entry>, meta: &Meta, path: &TreePath) -> bool {
     let is_empty = || meta.empty_dirs.iter().any(|empty| empty.is_within(path));
     entry.map_or_else(is_empty, |entry| entry.kind.is_tree())
-}
-
-/// Requests the removal of directories that the snapshot does not have, if they end up empty.
-fn empty_out(
-    request: &mut Request,
-    hold: &Hold,
-    tracked: &Recorded,
-    hash: &ObjectId,
-    meta: Option<&Meta>,
-    options: &RestoreOptions,
-) -> Result<(), Error> {
-    if meta.is_none() {
-        return Ok(());
-    }
-    let now_empty = tracked.operation.meta.empty_dirs.iter().map(|dir| dir.as_bytes().to_vec());
-    let trees = Trees::new(&hold.store.objects);
-    let mut candidates: BTreeSet<Vec<u8>> = now_empty.collect();
-    let absent = request.wanted.iter().filter(|(_, wanted)| **wanted == Wanted::Absent);
-    for path in absent.map(|(path, _)| path).chain(&candidates.clone()) {
-        candidates.extend(dirs_above(path).map(<[u8]>::to_vec));
-    }
-    for dir in candidates {
-        let asked = is_asked_for(&TreePath::from_scan(dir.clone()), &options.paths);
-        if asked && !is_dir_of(&trees, hash, meta, &dir)? {
-            request.emptied.insert(dir);
-        }
-    }
-    Ok(())
 }

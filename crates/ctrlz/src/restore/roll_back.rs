@@ -5,28 +5,22 @@ use std::path::Path;
 use crate::error::{Error, RestoreError};
 use crate::fs::Dir;
 
-use super::applied::{Applied, Rescue};
+use super::applied::{Applied, Rescue, Site};
 use super::clean::{OnFailure, discard, finish, sync_places};
 use super::journal::{Journal, Phase, Renamed, Thing, UnitRecord};
 use super::modes::{change_mode, close_dirs, open_dirs};
-use super::place::{Near, Place, is_as_recorded, place};
+use super::place::{Near, is_as_recorded, place};
 use super::stage::Flush;
 
 /// Reverses all changes and removes the staged files. Returns the error to report for `cause`.
-pub(super) fn roll_back(
-    root: &Dir,
-    journal: &mut Journal,
-    path: &Path,
-    rescue: Rescue<'_>,
-    cause: Error,
-) -> Error {
+pub(super) fn roll_back(site: &Site<'_>, journal: &mut Journal, cause: Error) -> Error {
     let mut undone = || -> Result<(), Error> {
         if journal.phase == Phase::Swapping {
             // If this process is killed from here on, the next command must not roll forward.
             journal.phase = Phase::RollingBack;
-            journal.save(path)?;
+            journal.save(site.journal)?;
         }
-        undo_all(root, journal, path, OnFailure::Stop, rescue).map(drop)
+        undo_all(site, journal, OnFailure::Stop).map(drop)
     };
     match undone() {
         Ok(()) => Error::Restore(RestoreError::RolledBack { cause: Box::new(cause) }),
@@ -35,13 +29,12 @@ pub(super) fn roll_back(
 }
 
 /// Rolls a journal back. Returns the paths that were changed meanwhile, which are left alone.
-pub(super) fn undo_all(
-    root: &Dir,
+fn undo_all(
+    site: &Site<'_>,
     journal: &Journal,
-    path: &Path,
     on_failure: OnFailure,
-    rescue: Rescue<'_>,
 ) -> Result<Vec<Vec<u8>>, Error> {
+    let Site { root, rescue, .. } = *site;
     let mut kept = Vec::new();
     let mut failure = None;
     // Errors are ignored: without permission, the paths below are kept.
@@ -56,10 +49,10 @@ pub(super) fn undo_all(
         match undo_steadily(&mut near, unit, rescue) {
             Ok(true) => (),
             Ok(false) | Err(Error::Restore(RestoreError::Moved { .. })) => {
-                kept.push(unit.path.clone().into_bytes());
+                kept.push(unit.path.clone());
             }
             Err(error) => {
-                kept.push(unit.path.clone().into_bytes());
+                kept.push(unit.path.clone());
                 failure.get_or_insert(error);
             }
         }
@@ -72,12 +65,12 @@ pub(super) fn undo_all(
     }
     close_dirs(root, journal);
     sync_places(root, journal)?;
-    Journal::remove(path)?;
+    Journal::remove(site.journal)?;
     Ok(kept)
 }
 
 /// Calls [`undo_unit`], up to ten times if another process interferes.
-pub(super) fn undo_steadily(
+fn undo_steadily(
     near: &mut Near<'_>,
     unit: &UnitRecord,
     rescue: Rescue<'_>,
@@ -97,31 +90,27 @@ pub(super) fn undo_steadily(
 ///
 /// A file that another process created there is left alone. The safety snapshot has the old
 /// content.
-pub(super) fn undo_unit(
-    near: &mut Near<'_>,
-    unit: &UnitRecord,
-    rescue: Rescue<'_>,
-) -> Result<bool, Error> {
-    let Place { dir, name, path } = place(near, &unit.path)?;
+fn undo_unit(near: &mut Near<'_>, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, Error> {
+    let (dir, name) = place(near, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
     let is = |name: &[u8], thing: &Option<Thing>| match thing {
         Some(thing) => is_as_recorded(dir, name, thing, Renamed::Perhaps),
         None => Ok(dir.stat(name)?.is_none()),
     };
-    let new_is_here = unit.has_new && unit.staged.is_some() && is(&name, &unit.staged)?;
+    let new_is_here = unit.has_new && unit.staged.is_some() && is(name, &unit.staged)?;
     // Its content is not compared: if another process wrote to it just before the swap, the file
     // still belongs at its path.
     let old_is_there = unit.old.is_some() && dir.stat(temporary)?.is_some();
     match (&unit.old, unit.has_new) {
-        (None, true) if new_is_here => dir.rename_new(&name, temporary)?,
-        (Some(_), true) if new_is_here && old_is_there => dir.exchange(temporary, &name)?,
-        (Some(_), false) if old_is_there && dir.stat(&name)?.is_none() => {
-            dir.rename_new(temporary, &name)?;
+        (None, true) if new_is_here => dir.rename_new(name, temporary)?,
+        (Some(_), true) if new_is_here && old_is_there => dir.exchange(temporary, name)?,
+        (Some(_), false) if old_is_there && dir.stat(name)?.is_none() => {
+            dir.rename_new(temporary, name)?;
         }
         _ => (),
     }
-    let is_back = is(&name, &unit.old)?;
-    discard(dir, &path, unit, rescue)?;
+    let is_back = is(name, &unit.old)?;
+    discard(dir, unit, rescue)?;
     Ok(is_back)
 }
 
@@ -135,9 +124,10 @@ pub(crate) fn recover(
     path: &Path,
     rescue: Rescue<'_>,
 ) -> Result<Applied, Error> {
+    let site = Site { root, journal: path, threads: 1, rescue };
     match journal.phase {
         Phase::Staging | Phase::RollingBack => {
-            let kept = undo_all(root, journal, path, OnFailure::GoOn, rescue)?;
+            let kept = undo_all(&site, journal, OnFailure::GoOn)?;
             let kept = if journal.phase == Phase::Staging { Vec::new() } else { kept };
             Ok(Applied { kept, ..Applied::default() })
         }
@@ -149,16 +139,15 @@ pub(crate) fn recover(
             let mut near = Near::of(root);
             for unit in &journal.units {
                 if !roll_forward(&mut near, unit, rescue).unwrap_or(false) {
-                    kept.push(unit.path.clone().into_bytes());
+                    kept.push(unit.path.clone());
                 }
             }
             for change in journal.modes.iter().filter(|change| !change.is_dir) {
                 if change_mode(root, change, change.from, change.to).is_err() {
-                    kept.push(change.path.clone().into_bytes());
+                    kept.push(change.path.clone());
                 }
             }
-            let how = (Flush::Later, OnFailure::GoOn);
-            let applied = finish(root, journal, path, how, 1, rescue)?;
+            let applied = finish(&site, journal, Flush::Later, OnFailure::GoOn)?;
             kept.extend(applied.kept);
             Ok(Applied { kept, ..applied })
         }
@@ -168,29 +157,29 @@ pub(crate) fn recover(
 /// Brings a path to its new state unless it was changed since the crash. Returns whether the path
 /// has its new state.
 fn roll_forward(near: &mut Near<'_>, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, Error> {
-    let Place { dir, name, path } = place(near, &unit.path)?;
+    let (dir, name) = place(near, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
     let is = |name: &[u8], thing: &Option<Thing>| match thing {
         Some(thing) => is_as_recorded(dir, name, thing, Renamed::Perhaps),
         None => Ok(dir.stat(name)?.is_none()),
     };
-    if unit.has_new && is(&name, &unit.staged)? {
+    if unit.has_new && is(name, &unit.staged)? {
         return Ok(true);
     }
-    let untouched = is(&name, &unit.old)?;
+    let untouched = is(name, &unit.old)?;
     let staged_waits = unit.has_new && unit.staged.is_some() && is(temporary, &unit.staged)?;
     match (&unit.old, unit.has_new) {
-        (None, true) if untouched && staged_waits => dir.rename_new(temporary, &name)?,
-        (Some(_), true) if untouched && staged_waits => dir.exchange(temporary, &name)?,
+        (None, true) if untouched && staged_waits => dir.rename_new(temporary, name)?,
+        (Some(_), true) if untouched && staged_waits => dir.exchange(temporary, name)?,
         (Some(_), false) if untouched && dir.stat(temporary)?.is_none() => {
-            dir.rename_new(&name, temporary)?;
+            dir.rename_new(name, temporary)?;
         }
         // Removed before the crash or since.
-        (Some(_), false) if dir.stat(&name)?.is_none() => (),
+        (Some(_), false) if dir.stat(name)?.is_none() => (),
         (None, false) => (),
         _ => {
             // Another process wrote here after the crash. Its file stays; ours is in the store.
-            discard(dir, &path, unit, rescue)?;
+            discard(dir, unit, rescue)?;
             return Ok(false);
         }
     }

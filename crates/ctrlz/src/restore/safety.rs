@@ -6,6 +6,7 @@ use crate::compare::{Entry, Now, NowAt, find};
 use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::{FileKind, Glimpse, MODE_BITS, Stat};
+use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{Details, NewOperation, Operation, OperationKind, read_companion};
 use crate::pack::PackWriter;
@@ -41,6 +42,8 @@ pub(super) type Forced = BTreeMap<Vec<u8>, (EntryStat, Entry)>;
 /// A plan with its safety snapshot.
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
+    /// Snapshot to restore, if the plan is for a single one.
+    pub(super) target: Option<ObjectId>,
     pub(super) safety: Operation,
     pub(super) files: u64,
 }
@@ -80,7 +83,7 @@ impl Hold {
         note_other_names(self, &now, &mut plan);
         plan.replaces_used = in_use == OnUse::Replace;
         plan.mass_removal = plan.mass_removal_of(files);
-        Ok(Prepared { plan, safety, files })
+        Ok(Prepared { plan, target: None, safety, files })
     }
 
     /// Removes stores and the user's repository from the request.

@@ -17,14 +17,14 @@ use super::plan::NewThing;
 
 /// Whether each file is flushed separately, or all of them at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flush {
+pub(super) enum Flush {
     Each,
     Later,
 }
 
 /// Owner of staged files. Only root can change the owner of a file.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
+#[derive(Clone, Copy)]
+struct Owner {
     uid: u32,
     gid: u32,
 }
@@ -49,30 +49,39 @@ impl Owner {
     }
 }
 
-/// Writes `new` as `temporary` in `dir` and returns its metadata.
-pub(crate) fn stage(
-    objects: &Objects,
-    dir: &Dir,
-    name: &[u8],
-    temporary: &[u8],
-    new: &NewThing,
-    flush: Flush,
-) -> Result<Thing, Error> {
-    let owner = Owner::of(dir, name)?;
-    let staged = match new {
-        NewThing::Leaf { entry, mode } => {
-            let stat = stage_leaf(objects, dir, temporary, entry, *mode, owner, flush)?;
-            Thing::Leaf(StatRecord::from(&EntryStat::from(&stat)))
+/// Stage of a restore that writes the new content.
+#[derive(Clone, Copy)]
+pub(super) struct Staging<'a> {
+    pub(super) objects: &'a Objects,
+    pub(super) flush: Flush,
+}
+
+impl Staging<'_> {
+    /// Writes `new`, which will replace `name`, as `temporary` in `dir`. Returns its metadata.
+    pub(super) fn stage(
+        self,
+        dir: &Dir,
+        name: &[u8],
+        temporary: &[u8],
+        new: &NewThing,
+    ) -> Result<Thing, Error> {
+        let writer = Writer { staging: self, owner: Owner::of(dir, name)? };
+        let staged = match new {
+            NewThing::Leaf { entry, mode } => {
+                let stat = writer.leaf(dir, temporary, entry, *mode)?;
+                Thing::Leaf(StatRecord::from(&EntryStat::from(&stat)))
+            }
+            NewThing::Dir { mode, dirs, files } => {
+                let top = writer.dir(dir, temporary, dirs, files)?;
+                writer.finish_dir(&top, *mode)?;
+                look_at(dir, temporary)?
+            }
+        };
+        if self.flush == Flush::Each {
+            dir.sync()?;
         }
-        NewThing::Dir { mode, dirs, files } => {
-            stage_dir(objects, dir, temporary, (*mode, dirs, files), owner, flush)?;
-            look_at(dir, temporary)?
-        }
-    };
-    if flush == Flush::Each {
-        dir.sync()?;
+        Ok(staged)
     }
-    Ok(staged)
 }
 
 /// Returns the metadata of the directory at `name` and of everything in it.
@@ -98,43 +107,84 @@ fn look_at(dir: &Dir, name: &[u8]) -> Result<Thing, Error> {
     Ok(Thing::Dir { inode: stat.inode, files, dirs })
 }
 
-/// Writes one file or symlink and returns its metadata.
-fn stage_leaf(
-    objects: &Objects,
-    dir: &Dir,
-    name: &[u8],
-    entry: &Entry,
-    mode: u32,
+/// Writer of the new content of a path.
+struct Writer<'a> {
+    staging: Staging<'a>,
     owner: Option<Owner>,
-    flush: Flush,
-) -> Result<Stat, Error> {
-    if entry.kind == EntryKind::Symlink {
-        let target = objects.blob(&entry.id)?;
-        dir.create_symlink(&target, name)?;
-        if let Some(owner) = owner {
-            dir.set_owner_of(name, owner.uid, owner.gid)?;
+}
+
+impl Writer<'_> {
+    /// Writes one file or symlink and returns its metadata.
+    fn leaf(&self, dir: &Dir, name: &[u8], entry: &Entry, mode: u32) -> Result<Stat, Error> {
+        let Writer { staging: Staging { objects, flush }, owner } = *self;
+        if entry.kind == EntryKind::Symlink {
+            let target = objects.blob(&entry.id)?;
+            dir.create_symlink(&target, name)?;
+            if let Some(owner) = owner {
+                dir.set_owner_of(name, owner.uid, owner.gid)?;
+            }
+            return dir.stat(name)?.ok_or_else(|| Error::moved(name));
         }
-        return dir.stat(name)?.ok_or_else(|| Error::moved(name));
-    }
-    let path = dir.path_of(name);
-    let mut file = dir.create_file(name)?;
-    let bytes = objects.copy_blob(&entry.id, &mut file)?;
-    check_written(&file, &entry.id, bytes, &path)?;
-    if Defect::Torn.is_made() {
-        file.set_len(bytes / 2).named("write", &path)?;
-    }
-    set_mode(&file, mode).named("set the permissions of", &path)?;
-    let mut stat = stat_file(&file, &path)?;
-    if let Some(owner) = owner.filter(|owner| !owner.owns(&stat)) {
-        set_owner(&file, owner.uid, owner.gid).named("set the owner of", &path)?;
-        // Changing the owner may clear the set-user-id and set-group-id bits.
+        let path = dir.path_of(name);
+        let mut file = dir.create_file(name)?;
+        let bytes = objects.copy_blob(&entry.id, &mut file)?;
+        check_written(&file, &entry.id, bytes, &path)?;
+        if Defect::Torn.is_made() {
+            file.set_len(bytes / 2).named("write", &path)?;
+        }
         set_mode(&file, mode).named("set the permissions of", &path)?;
-        stat = stat_file(&file, &path)?;
+        let mut stat = stat_file(&file, &path)?;
+        if let Some(owner) = owner.filter(|owner| !owner.owns(&stat)) {
+            set_owner(&file, owner.uid, owner.gid).named("set the owner of", &path)?;
+            // Changing the owner may clear the set-user-id and set-group-id bits.
+            set_mode(&file, mode).named("set the permissions of", &path)?;
+            stat = stat_file(&file, &path)?;
+        }
+        if flush == Flush::Each {
+            file.sync_all().named("flush", &path)?;
+        }
+        Ok(stat)
     }
-    if flush == Flush::Each {
-        file.sync_all().named("flush", &path)?;
+
+    /// Writes a directory with everything in it. The caller sets its permissions.
+    fn dir(
+        &self,
+        parent: &Dir,
+        name: &[u8],
+        dirs: &[(Vec<u8>, u32)],
+        files: &[(Vec<u8>, Entry, u32)],
+    ) -> Result<Dir, Error> {
+        parent.create_dir(name)?;
+        let top = parent.open_below(name)?;
+        for (path, _) in dirs {
+            let (above, name) = split(path);
+            top.open_below(above)?.create_dir(name)?;
+        }
+        for (path, entry, mode) in files {
+            let (above, name) = split(path);
+            let dir = top.open_below(above)?;
+            self.leaf(&dir, name, entry, *mode)?;
+            if self.staging.flush == Flush::Each {
+                dir.sync()?;
+            }
+        }
+        // Permissions are set last and bottom-up: a read-only directory cannot be filled.
+        for (path, mode) in dirs.iter().rev() {
+            self.finish_dir(&top.open_below(path)?, *mode)?;
+        }
+        Ok(top)
     }
-    Ok(stat)
+
+    fn finish_dir(&self, dir: &Dir, mode: u32) -> Result<(), Error> {
+        if let Some(owner) = self.owner {
+            dir.set_owner(owner.uid, owner.gid)?;
+        }
+        dir.set_mode_of_dir(mode)?;
+        if self.staging.flush == Flush::Each {
+            dir.sync()?;
+        }
+        Ok(())
+    }
 }
 
 /// Reads the file back and checks its hash. The file replaces the user's data, so checking only the
@@ -165,46 +215,4 @@ fn check_written(
         return Ok(());
     }
     Err(Error::damaged(id, "it was not written correctly"))
-}
-
-type DirParts<'a> = (u32, &'a [(Vec<u8>, u32)], &'a [(Vec<u8>, Entry, u32)]);
-
-fn stage_dir(
-    objects: &Objects,
-    parent: &Dir,
-    name: &[u8],
-    (mode, dirs, files): DirParts<'_>,
-    owner: Option<Owner>,
-    flush: Flush,
-) -> Result<(), Error> {
-    parent.create_dir(name)?;
-    let top = parent.open_below(name)?;
-    for (path, _) in dirs {
-        let (above, name) = split(path);
-        top.open_below(above)?.create_dir(name)?;
-    }
-    for (path, entry, mode) in files {
-        let (above, name) = split(path);
-        let dir = top.open_below(above)?;
-        stage_leaf(objects, &dir, name, entry, *mode, owner, flush)?;
-        if flush == Flush::Each {
-            dir.sync()?;
-        }
-    }
-    // Permissions are set last and bottom-up: a read-only directory cannot be filled.
-    for (path, mode) in dirs.iter().rev() {
-        finish_dir(&top.open_below(path)?, *mode, owner, flush)?;
-    }
-    finish_dir(&top, mode, owner, flush)
-}
-
-fn finish_dir(dir: &Dir, mode: u32, owner: Option<Owner>, flush: Flush) -> Result<(), Error> {
-    if let Some(owner) = owner {
-        dir.set_owner(owner.uid, owner.gid)?;
-    }
-    dir.set_mode_of_dir(mode)?;
-    if flush == Flush::Each {
-        dir.sync()?;
-    }
-    Ok(())
 }

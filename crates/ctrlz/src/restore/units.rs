@@ -14,12 +14,15 @@ use crate::fs::{InUse, Users, use_of};
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{Companion, Meta, read_companion};
-use crate::pack::Objects;
 use crate::path::{PathText, TreePath, escape, is_asked_for, join, split};
 use crate::scan::{Content, SIDECARS};
 
 use super::absence::Absence;
 use super::report::{OnUse, RestoreOptions};
+use super::sqlite::{
+    HEAD_BYTES, SHARED_MEMORY, database_of, is_blank, is_shared_memory_head, is_sqlite,
+    is_sqlite_log, may_be_log,
+};
 use crate::record::{Recorded, look};
 
 /// A recorded state that a request restores files to.
@@ -104,9 +107,6 @@ impl Unit {
             && entry.id == ObjectId::EMPTY_BLOB
     }
 }
-
-/// Suffix of the shared memory of an SQLite database.
-pub(crate) const SHARED_MEMORY: &[u8] = b"-shm";
 
 /// The present state, which requests and units are compared with.
 struct Scene<'a> {
@@ -501,61 +501,4 @@ impl Scene<'_> {
     fn head_of(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
         self.hold.store.objects.blob_head(&entry.id, HEAD_BYTES)
     }
-}
-
-/// Number of bytes that the functions below need to recognise a file.
-pub(crate) const HEAD_BYTES: u64 = 32;
-
-/// Returns the database that a path belongs to by its name: the path itself unless it is a sidecar.
-pub(crate) fn database_of(path: &[u8]) -> &[u8] {
-    let ends = SIDECARS.iter().copied().chain([SHARED_MEMORY]);
-    ends.filter_map(|end| path.strip_suffix(end)).find(|main| !main.is_empty()).unwrap_or(path)
-}
-
-/// Returns whether a file begins like an SQLite database.
-pub(crate) fn is_sqlite(head: &[u8]) -> bool {
-    head.starts_with(b"SQLite format 3\0")
-}
-
-/// Returns whether a file begins like an SQLite write-ahead log, rollback journal or shared memory.
-pub(crate) fn is_sqlite_log(head: &[u8]) -> bool {
-    const WAL_BIG: [u8; 4] = 0x377f_0682_u32.to_be_bytes();
-    const WAL_LITTLE: [u8; 4] = 0x377f_0683_u32.to_be_bytes();
-    const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
-    head.starts_with(&WAL_BIG)
-        || head.starts_with(&WAL_LITTLE)
-        || head.starts_with(&JOURNAL)
-        || head.starts_with(&SHARED_MEMORY_MAGIC)
-}
-
-/// Returns whether a file can be a log. SQLite erases the header of a log that it keeps for reuse.
-fn may_be_log(head: &[u8]) -> bool {
-    is_blank(head) || is_sqlite_log(head)
-}
-
-fn is_blank(head: &[u8]) -> bool {
-    head.iter().all(|byte| *byte == 0)
-}
-
-const SHARED_MEMORY_MAGIC: [u8; 4] = 3_007_000_u32.to_ne_bytes();
-
-/// Returns whether a recorded file is an SQLite write-ahead log, rollback journal or shared memory.
-pub(crate) fn is_database_log(objects: &Objects, content: &ObjectId) -> Result<bool, Error> {
-    Ok(is_sqlite_log(&objects.blob_head(content, HEAD_BYTES)?))
-}
-
-/// Returns whether a recorded file is the shared memory of SQLite, which undo disregards.
-pub(crate) fn is_shared_memory(
-    objects: &Objects,
-    path: &TreePath,
-    content: &ObjectId,
-) -> Result<bool, Error> {
-    let head = || objects.blob_head(content, HEAD_BYTES);
-    let named = path.as_bytes().ends_with(SHARED_MEMORY);
-    Ok(named && is_shared_memory_head(path.as_bytes(), &head()?))
-}
-
-/// Returns whether a file is the shared memory of SQLite, by its name and its first bytes.
-pub(crate) fn is_shared_memory_head(path: &[u8], head: &[u8]) -> bool {
-    path.ends_with(SHARED_MEMORY) && head.starts_with(&SHARED_MEMORY_MAGIC)
 }

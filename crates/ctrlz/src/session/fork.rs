@@ -6,16 +6,16 @@ use crate::error::{Error, RestoreError, SessionError};
 use crate::fs::Named;
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::{Details, Forked, LogEntry, NewOperation, OperationKind, new_id};
+use crate::log::{Details, Forked, LogEntry, OperationKind, new_id};
 use crate::options::Options;
 use crate::outside::check_place;
-use crate::pack::PackWriter;
 use crate::restore::{RestoreOptions, RestoreReport};
 use crate::scan::Progress;
 use crate::workspace::{Point, Workspace};
 
 use super::choose::Lineage;
-use super::history::History;
+use super::history::{History, append};
+use super::plans::record_present;
 use super::steps::check_length;
 
 /// Options for forking a session.
@@ -57,7 +57,7 @@ impl Workspace {
     ) -> Result<Fork, Error> {
         check_length("the session", options.session.as_deref())?;
         let hold = self.begin()?;
-        self.track_present(&hold, None, progress)?;
+        record_present(&hold, None, progress)?;
         let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
         let (place, known) = fork_point(&mut history, session, options.at.as_deref())?;
         let (operation, snapshot) = (known.id, known.snapshot);
@@ -134,20 +134,9 @@ impl Workspace {
 /// Records the fork in a work tree's log. No file changes.
 fn record(hold: &Hold, session: &str, forked: &Forked) -> Result<(), Error> {
     let Some(last) = hold.work_tree.last_or_salvaged(&hold.store)? else { return Ok(()) };
-    let new = NewOperation {
-        kind: OperationKind::Fork,
-        snapshot: last.snapshot,
-        meta: last.meta.clone(),
-        details: Details {
-            session: Some(session.to_owned()),
-            forked: Some(forked.clone()),
-            head: hold.head.clone(),
-            ..Details::default()
-        },
-        companion: None,
-    };
-    let pack = PackWriter::new(&hold.store.objects_dir());
-    hold.work_tree.append(&hold.store, pack, Some(&last), new).map(drop)
+    let (session, forked) = (Some(session.to_owned()), Some(forked.clone()));
+    let details = Details { session, forked, ..Details::default() };
+    append(hold, &last, OperationKind::Fork, details)
 }
 
 /// Returns the newest operation that a fork shares, with its index in the history.

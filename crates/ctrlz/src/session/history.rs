@@ -4,16 +4,18 @@ use std::collections::HashMap;
 
 use crate::compare::{Entry, find};
 use crate::error::Error;
+use crate::hold::Hold;
 use crate::log::{
-    Credit, Disowned, Forked, LogEntry, LogIndex, Operation, OperationKind, StepInfo, Uncaptured,
-    WorkTree, follows_work_of, read_operation, sessions_of,
+    Credit, Details, Disowned, Forked, LogEntry, LogIndex, NewOperation, Operation, OperationKind,
+    StepInfo, Uncaptured, WorkTree, follows_work_of, read_operation, sessions_of,
 };
+use crate::pack::PackWriter;
 use crate::path::{TreePath, dirs_above, is_within};
 use crate::store::Store;
 
 /// Log of a work tree, newest first.
 pub(super) struct History<'a> {
-    store: &'a Store,
+    pub(super) store: &'a Store,
     log: Option<LogIndex>,
     /// Operations read so far.
     pub(super) entries: Vec<LogEntry>,
@@ -587,6 +589,24 @@ impl<'a> History<'a> {
             entry,
         })
     }
+}
+
+/// Appends an operation about a session that changes no file.
+pub(super) fn append(
+    hold: &Hold,
+    last: &Operation,
+    kind: OperationKind,
+    details: Details,
+) -> Result<(), Error> {
+    let new = NewOperation {
+        kind,
+        snapshot: last.snapshot,
+        meta: last.meta.clone(),
+        details: Details { head: hold.head.clone(), ..details },
+        companion: None,
+    };
+    let pack = PackWriter::new(&hold.store.objects_dir());
+    hold.work_tree.append(&hold.store, pack, Some(last), new).map(drop)
 }
 
 /// Returns the session that an operation forked from another log, and its origin.

@@ -21,19 +21,19 @@ mod reading;
 mod report;
 mod revert;
 mod steps;
+mod timeline;
 mod undo;
+mod unreachable;
 
 pub use blame::{BlameLine, Origin};
 pub(crate) use checkpoint::date_of;
 pub use checkpoint::{Checkpoint, CheckpointOptions};
-pub use choose::{Expired, UndoScope, Unrecorded};
+pub use choose::UndoScope;
 pub use fork::{Fork, ForkOptions};
 pub use lost::{LostFile, LostUncaptured, Version};
 pub use plans::Rewind;
-pub use reading::{
-    Deeds, SessionInfo, StepRecord, TimelineEntry, TimelineFile, TimelineQuery, TimelineStep,
-    WalkBack,
-};
-pub use report::{Conflict, ConflictReason, UndoOptions, UndoReport};
+pub use reading::{Deeds, SessionInfo, StepRecord, WalkBack};
+pub use report::{Conflict, ConflictReason, Expired, UndoOptions, UndoReport, Unrecorded};
 pub use revert::RevertState;
 pub use steps::{MAX_ID_BYTES, StepBegun, StepEnd, StepEnded, StepStart};
+pub use timeline::{TimelineEntry, TimelineFile, TimelineQuery, TimelineStep};

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::error::{Error, SessionError};
 use crate::git::ObjectId;
-use crate::hold::Hold;
 use crate::log::{LogEntry, OperationKind, OutsideUndo, new_id};
 use crate::outside::{
     Finished, How, OutsideChange, OutsideKept, Prepared, Purpose, RecoveredRepository,
@@ -16,6 +15,7 @@ use crate::workspace::Workspace;
 use super::choose::UndoScope;
 use super::fork::{check_free, create};
 use super::history::History;
+use super::plans::Rewinding;
 use super::report::UndoOptions;
 
 /// Part of an undo or redo that affects paths outside of the work tree.
@@ -65,33 +65,26 @@ fn how(options: &UndoOptions) -> How {
     How { force: options.force, replace_used, ..How::default() }
 }
 
-impl Workspace {
+impl Rewinding<'_> {
     /// Plans to reverse the changes of steps outside of the work tree.
     pub(super) fn undo_outside(
         &self,
-        hold: &Hold,
         steps: &[String],
         unrestored: HashSet<ObjectId>,
-        options: &UndoOptions,
     ) -> Result<OutsidePart, Error> {
-        let asked = options.outside;
+        let asked = self.options.outside;
         let purpose = if asked { Purpose::PutBack } else { Purpose::Preview };
-        let how = How { unrestored, ..how(options) };
-        let prepared = self.outside_of(hold).plan(steps, &how, purpose)?;
+        let how = How { unrestored, ..how(&self.options) };
+        let prepared = self.workspace.outside_of(self.hold).plan(steps, &how, purpose)?;
         Ok(OutsidePart { prepared, asked })
     }
 
     /// Plans to reverse the effects of an undo outside of the work tree.
-    pub(super) fn redo_outside(
-        &self,
-        hold: &Hold,
-        undo: &LogEntry,
-        options: &UndoOptions,
-    ) -> Result<OutsidePart, Error> {
+    pub(super) fn redo_outside(&self, undo: &LogEntry) -> Result<OutsidePart, Error> {
         let capture = undo.details.outside.as_ref().and_then(|outside| outside.capture.clone());
         let Some(capture) = capture else { return Ok(OutsidePart::default()) };
-        let outside = self.outside_of(hold);
-        let prepared = outside.plan(&[capture], &how(options), Purpose::PutBack)?;
+        let outside = self.workspace.outside_of(self.hold);
+        let prepared = outside.plan(&[capture], &how(&self.options), Purpose::PutBack)?;
         Ok(OutsidePart { prepared, asked: true })
     }
 
@@ -99,12 +92,10 @@ impl Workspace {
     /// if the outside part is asked for now. The caller then chooses no other steps.
     pub(super) fn left_outside(
         &self,
-        hold: &Hold,
         history: &mut History<'_>,
         scope: &UndoScope,
-        options: &UndoOptions,
     ) -> Result<Option<(Vec<String>, OutsidePart)>, Error> {
-        if !options.outside {
+        if !self.options.outside {
             return Ok(None);
         }
         history.before(0)?;
@@ -125,11 +116,11 @@ impl Workspace {
         };
         let is_of = |asked: &String| details.session.as_ref().is_none_or(|own| own == asked);
         let is_undo = kind == OperationKind::Undo || is_redone;
-        if !is_undo || !is_meant || !options.session.iter().all(is_of) {
+        if !is_undo || !is_meant || !self.options.session.iter().all(is_of) {
             return Ok(None);
         }
         let steps = steps.clone();
-        let part = self.undo_outside(hold, &steps, HashSet::new(), options)?;
+        let part = self.undo_outside(&steps, HashSet::new())?;
         // After a first attempt, paths that cannot be restored must not block older turns.
         let is_left = match earlier.filter(|_| !is_redone) {
             None => !part.prepared.plan.changes.is_empty(),
@@ -141,7 +132,6 @@ impl Workspace {
     /// Saves the state that a plan replaces outside of the work tree. Returns its log record.
     pub(super) fn save_outside(
         &self,
-        hold: &Hold,
         part: &mut OutsidePart,
         kind: OperationKind,
         steps: &[String],
@@ -153,24 +143,23 @@ impl Workspace {
         if part.writes() {
             let verb = if kind == OperationKind::Redo { "redo" } else { "undo" };
             let name = format!("{verb}:{}", new_id());
-            self.outside_of(hold).save_present(&mut part.prepared, &name)?;
+            self.workspace.outside_of(self.hold).save_present(&mut part.prepared, &name)?;
             capture = Some(name);
         }
         Ok(Some(OutsideUndo { steps: steps.to_vec(), capture }))
     }
 
     /// Drops the saved state of a plan that is not applied.
-    pub(super) fn forget_outside(&self, hold: &Hold, outside: Option<&OutsideUndo>) {
+    pub(super) fn forget_outside(&self, outside: Option<&OutsideUndo>) {
         if let Some(capture) = outside.and_then(|outside| outside.capture.as_ref()) {
             // Errors are ignored because the capture expires anyway.
-            drop(self.outside_of(hold).forget_step(capture));
+            drop(self.workspace.outside_of(self.hold).forget_step(capture));
         }
     }
 
     /// Applies the part outside of the work tree, once the log names the state that it replaces.
     pub(super) fn put_outside_back(
         &self,
-        hold: &Hold,
         part: OutsidePart,
         outside: Option<&OutsideUndo>,
     ) -> Finished {
@@ -178,9 +167,11 @@ impl Workspace {
         let Some(capture) = capture.filter(|_| part.writes()) else {
             return Finished { changes: part.into_changes(), left: Vec::new() };
         };
-        self.outside_of(hold).put_back(part.prepared.plan, capture)
+        self.workspace.outside_of(self.hold).put_back(part.prepared.plan, capture)
     }
+}
 
+impl Workspace {
     /// Writes the newest captured directory of a version control system that a step destroyed or
     /// changed to `into`, which must be new or empty.
     ///

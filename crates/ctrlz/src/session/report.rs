@@ -4,12 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::git::ObjectId;
 use crate::hold::Recovery;
-use crate::log::Uncaptured;
+use crate::log::{Gap, StepInfo, Uncaptured};
 use crate::outside::OutsideChange;
 use crate::path::TreePath;
 use crate::restore::{Action, Kept, OnUse};
-
-use super::choose::{Expired, Unrecorded};
 
 /// Options for undo, redo and revert.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +69,26 @@ pub enum ConflictReason {
     NotProven,
     /// The file is ignored and was not asked for.
     Ignored,
+}
+
+/// Work of an agent that cannot be undone because it was not recorded as steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unrecorded {
+    /// Operation that recorded all of it later.
+    pub operation: String,
+    /// Operation before that one. Restoring it reverses everything since.
+    pub before: String,
+    /// Reason why it was not recorded, and the missing turns.
+    pub gap: Gap,
+}
+
+/// Work in the scope of an undo that cannot be undone because the state before it has expired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// Session id.
+    pub session: String,
+    /// Step, or `None` for older steps of the session, which the log no longer names.
+    pub step: Option<StepInfo>,
 }
 
 /// Result of an undo or redo, or of planning one.

@@ -9,16 +9,14 @@ use std::collections::{BTreeMap, HashSet};
 use crate::error::{Error, SessionError};
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::{Boundary, Details, LogEntry, NewOperation, OperationKind};
-use crate::pack::PackWriter;
-use crate::scan::Progress;
+use crate::log::{Boundary, Details, LogEntry, OperationKind};
 use crate::workspace::Workspace;
 
-use super::choose::{UndoScope, choose_from, expired};
-use super::history::History;
-use super::plans::{Rewind, remember};
-use super::report::{UndoOptions, UndoReport};
-use super::undo::{Chosen, preview};
+use super::choose::{UndoScope, choose_from};
+use super::history::{History, append};
+use super::plans::Rewinding;
+use super::undo::Chosen;
+use super::unreachable::expired;
 
 /// A revert that can still be moved or reversed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,65 +37,16 @@ pub struct RevertState {
     pub messages: Vec<String>,
 }
 
-impl Workspace {
-    /// Reverts a session to the state before a message or before a part of it.
-    ///
-    /// The history is kept: until [`Workspace::commit_revert`] or new work of the session, another
-    /// call moves the boundary and [`Workspace::unrevert`] reverses it. Fails if no step belongs to
-    /// the message, or if the session has open steps.
-    pub fn revert_to(
+impl Rewinding<'_> {
+    /// Plans to revert a session to the state before a message or before a part of it.
+    pub(super) fn choose_revert(
         &self,
         session: &str,
         boundary: &Boundary,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<UndoReport, Error> {
-        let hold = self.begin()?;
-        check_idle(&hold, session, options)?;
-        let (chosen, moved) = self.choose_revert(&hold, session, boundary, options, progress)?;
-        let details = Details {
-            undone: chosen.steps.clone(),
-            session: Some(session.to_owned()),
-            boundary: Some(boundary.clone()),
-            takes_back: moved.map(|state| state.operation),
-            by_person: options.by_person,
-            ..Details::default()
-        };
-        self.carry_through(&hold, chosen, OperationKind::Revert, details, options, progress)
-    }
-
-    /// Returns the report that [`Workspace::revert_to`] would produce now, without changing files.
-    pub fn plan_revert_to(
-        &self,
-        session: &str,
-        boundary: &Boundary,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<UndoReport, Error> {
-        let hold = self.begin()?;
-        let (chosen, _) = self.choose_revert(&hold, session, boundary, options, progress)?;
-        let rewind = Rewind::RevertTo {
-            session: session.to_owned(),
-            boundary: boundary.clone(),
-            options: options.clone(),
-        };
-        remember(&hold, &rewind, preview(chosen))
-    }
-
-    fn choose_revert(
-        &self,
-        hold: &Hold,
-        session: &str,
-        boundary: &Boundary,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<(Chosen, Option<RevertState>), Error> {
-        let tracked = self.track_present(hold, None, progress)?;
+    ) -> Result<(Chosen, OperationKind, Details), Error> {
+        let Rewinding { hold, options, .. } = self;
         let pending = pending(hold, session)?;
         let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
-        // Only undo changes paths outside of the work tree.
-        let session = Some(session.to_owned());
-        let options = &UndoOptions { session, outside: false, ..options.clone() };
         let mut first = Vec::new();
         if let Some((at, state)) = &pending {
             first = history.chain(*at)?;
@@ -107,63 +56,43 @@ impl Workspace {
         let Boundary { message, part } = boundary.clone();
         let scope = UndoScope::From { message, part };
         let expired = expired(&mut history, &scope, options, &pieces)?;
-        let mut chosen = self.plan_pieces(hold, &tracked, &history, &pieces, first, options)?;
-        chosen.expired = expired;
-        Ok((chosen, pending.map(|(_, state)| state)))
-    }
-
-    /// Reverses a session's revert: restores the exact state before it if nothing changed since,
-    /// else merges with the later changes.
-    pub fn unrevert(
-        &self,
-        session: &str,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<UndoReport, Error> {
-        let hold = self.begin()?;
-        check_idle(&hold, session, options)?;
-        let (chosen, state) = self.choose_unrevert(&hold, session, options, progress)?;
+        let mut chosen = self.plan_pieces(&history, &pieces, first)?;
+        chosen.report.expired = expired;
         let details = Details {
-            undone: chosen.steps.clone(),
+            undone: chosen.report.steps.clone(),
             session: Some(session.to_owned()),
-            takes_back: Some(state.operation),
+            boundary: Some(boundary.clone()),
+            takes_back: pending.map(|(_, state)| state.operation),
+            by_person: options.by_person,
             ..Details::default()
         };
-        self.carry_through(&hold, chosen, OperationKind::Unrevert, details, options, progress)
+        Ok((chosen, OperationKind::Revert, details))
     }
 
-    /// Returns the report that [`Workspace::unrevert`] would produce now, without changing files.
-    pub fn plan_unrevert(
+    /// Plans to reverse a session's revert.
+    pub(super) fn choose_unrevert(
         &self,
         session: &str,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<UndoReport, Error> {
-        let hold = self.begin()?;
-        let (chosen, _) = self.choose_unrevert(&hold, session, options, progress)?;
-        let rewind = Rewind::Unrevert { session: session.to_owned(), options: options.clone() };
-        remember(&hold, &rewind, preview(chosen))
-    }
-
-    fn choose_unrevert(
-        &self,
-        hold: &Hold,
-        session: &str,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<(Chosen, RevertState), Error> {
-        let tracked = self.track_present(hold, None, progress)?;
+    ) -> Result<(Chosen, OperationKind, Details), Error> {
+        let hold = self.hold;
         let nothing =
             || Error::Session(SessionError::NothingReverted { session: session.to_owned() });
         let (at, state) = pending(hold, session)?.ok_or_else(nothing)?;
         let mut history = History::open(&hold.store, &hold.work_tree)?;
         let spans = history.chain(at)?;
-        let steps = state.steps.clone();
         let left = history.still_in_force(&state.operation);
-        let chosen = self.plan_redo_of(hold, &tracked, &spans, steps, left, options)?;
-        Ok((chosen, state))
+        let chosen = self.plan_redo_of(&spans, state.steps.clone(), left)?;
+        let details = Details {
+            undone: state.steps,
+            session: Some(session.to_owned()),
+            takes_back: Some(state.operation),
+            ..Details::default()
+        };
+        Ok((chosen, OperationKind::Unrevert, details))
     }
+}
 
+impl Workspace {
     /// Returns a session's revert, as long as it can be moved or reversed.
     pub fn revert_state(&self, session: &str) -> Result<Option<RevertState>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(None) };
@@ -182,49 +111,11 @@ impl Workspace {
         let details = Details {
             session: Some(session.to_owned()),
             commits: Some(state.operation.clone()),
-            head: hold.head.clone(),
             ..Details::default()
         };
-        let new = NewOperation {
-            kind: OperationKind::Revert,
-            snapshot: last.snapshot,
-            meta: last.meta.clone(),
-            details,
-            companion: None,
-        };
-        let pack = PackWriter::new(&hold.store.objects_dir());
-        hold.work_tree.append(&hold.store, pack, Some(&last), new)?;
+        append(&hold, &last, OperationKind::Revert, details)?;
         Ok(Some(state))
     }
-}
-
-/// Fails if the session has open steps. With `interrupt`, closes them instead.
-pub(super) fn check_idle(hold: &Hold, session: &str, options: &UndoOptions) -> Result<(), Error> {
-    let mut open = hold.open_steps()?;
-    let mut busy = None;
-    for step in open.iter_mut().filter(|step| step.info.belongs_to(session)) {
-        if step.abandoned {
-            continue;
-        }
-        if !options.interrupt {
-            let tool = step.info.tool.clone().or_else(|| step.info.label.clone());
-            busy = Some((step.info.step.clone(), tool, step.holder()));
-            break;
-        }
-        step.abandoned = true;
-    }
-    if let Some((step, tool, holder)) = busy {
-        let holder = holder.or(tool).unwrap_or_else(|| "an open step".into());
-        return Err(Error::Session(SessionError::SessionBusy {
-            session: session.to_owned(),
-            step,
-            holder,
-        }));
-    }
-    if options.interrupt {
-        hold.save_steps(&open)?;
-    }
-    Ok(())
 }
 
 fn pending(hold: &Hold, session: &str) -> Result<Option<(usize, RevertState)>, Error> {

@@ -9,16 +9,17 @@ use crate::fs::Time;
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{
-    Credit, Details, Disowned, NewOperation, OpenStep, Operation, OperationKind, ParentTurn,
-    ProcessId, StepInfo, Uncaptured, load_steps, new_id, read_companion,
+    Credit, Details, Disowned, OpenStep, Operation, OperationKind, ParentTurn, ProcessId, StepInfo,
+    Uncaptured, load_steps, new_id, read_companion,
 };
-use crate::pack::PackWriter;
 use crate::path::TreePath;
 use crate::record::{
     Cause, Ending, FileEdit, Moment, NamedLimit, Recorded, Snapshot, TrackOptions,
 };
 use crate::scan::{Progress, Skipped};
 use crate::workspace::Workspace;
+
+use super::history::append;
 
 /// Maximum total size of named files that the snapshot before a step captures at once. The rest
 /// follows after the tree is recorded.
@@ -116,16 +117,8 @@ impl Workspace {
         let recorded_by_owner = start.owner == Some(std::process::id());
         let StepStart { mut info, mut paths, only_named, starts_agent, owner, tools_of, .. } =
             start;
-        // The kernel rejects longer paths, so the tool cannot change them.
-        paths.retain(|path| path.as_bytes().len() <= MAX_PATH_BYTES);
-        let all = paths.len();
-        let mut bytes = 0;
-        paths.retain(|path| {
-            bytes += path.as_bytes().len();
-            bytes <= MAX_PATHS_BYTES
-        });
         // The tool may also change the paths that are left out.
-        let only_named = only_named && paths.len() == all;
+        let only_named = limit_paths(&mut paths) && only_named;
         let until = start.named_time.map(|time| Instant::now() + time);
         let named_limit = NamedLimit { bytes: start.max_named_bytes, until };
         let open = hold.open_steps()?;
@@ -145,16 +138,7 @@ impl Workspace {
         let mut open = self.abandon_earlier_turns(&hold, open, &info)?;
         note_sign(&mut open, &info);
         info.parent = parent_turn(&open, &info);
-        let options = TrackOptions::default();
-        // Large named files are captured after the tree is recorded.
-        let few = NamedLimit { bytes: Some(QUICK_NAMED_BYTES), until: None };
-        let quick = Cause { named: paths.clone(), named_limit: few, ..Cause::outside() };
-        let Recorded { snapshot, operation, .. } = hold.record(&options, &quick, progress)?;
-        let operation = if unknown_of(&hold, &operation, &paths).is_empty() {
-            operation
-        } else {
-            self.keep_named(&hold, operation, &paths, named_limit, progress)
-        };
+        let (snapshot, operation) = record_before(&hold, &paths, named_limit, progress)?;
         let not_kept = unknown_of(&hold, &operation, &paths);
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
         let owner = owner.and_then(ProcessId::of);
@@ -163,9 +147,9 @@ impl Workspace {
         let mut uncaptured = hold.watch_uncaptured(&operation, &not_kept)?;
         // A named directory is captured file by file, and what was not captured is watched.
         uncaptured.retain(|watched| {
-            let path = watched.path.clone().into_bytes();
+            let path = watched.path.as_bytes();
             let is_named = paths.iter().any(|named| named.as_bytes() == path);
-            !(is_named && hold.keeps_all_of(&operation, &path))
+            !(is_named && hold.keeps_all_of(&operation, path))
         });
         open.push(OpenStep {
             info,
@@ -187,21 +171,6 @@ impl Workspace {
         hold.save_steps(&open)?;
         let Snapshot { skipped, borrowed, .. } = snapshot;
         Ok(StepBegun { step, before, skipped, not_kept, borrowed, outside_failed })
-    }
-
-    /// Captures the named files that did not fit at first. Best effort: keeps `operation` on
-    /// errors.
-    fn keep_named(
-        &self,
-        hold: &Hold,
-        operation: Operation,
-        paths: &[TreePath],
-        named_limit: NamedLimit,
-        progress: &Progress,
-    ) -> Operation {
-        let cause = Cause { named: paths.to_vec(), named_limit, ..Cause::outside() };
-        let recorded = hold.record(&TrackOptions::default(), &cause, progress);
-        recorded.map_or(operation, |recorded| recorded.operation)
     }
 
     /// Records the state after a tool ran, even if the tool failed.
@@ -227,13 +196,7 @@ impl Workspace {
         };
         let mut uncaptured =
             if end.refused { Vec::new() } else { hold.uncaptured_changes(&open[at].uncaptured) };
-        let outside = if end.refused {
-            self.outside_of(&hold).forget_step(step).map(|()| false)
-        } else {
-            self.outside_of(&hold).settle(step)
-        };
-        // On error the step counts as changed: undo compares the capture with the present state.
-        let outside = outside.unwrap_or(true);
+        let outside = self.end_outside(&hold, step, end.refused);
         // A loss is recorded even if no snapshot differs.
         let always = outside || uncaptured.iter().any(Uncaptured::is_loss);
         // Only if the tool had to wait can the user have changed files between the two times.
@@ -331,6 +294,42 @@ fn clipped(mut label: String) -> String {
     let end = (0..=MAX_ID_BYTES.min(label.len())).rev().find(|at| label.is_char_boundary(*at));
     label.truncate(end.unwrap_or(0));
     label
+}
+
+/// Drops paths beyond the limits. Returns whether the remaining ones are all that the tool can
+/// change.
+fn limit_paths(paths: &mut Vec<TreePath>) -> bool {
+    // The kernel rejects longer paths.
+    paths.retain(|path| path.as_bytes().len() <= MAX_PATH_BYTES);
+    let all = paths.len();
+    let mut bytes = 0;
+    paths.retain(|path| {
+        bytes += path.as_bytes().len();
+        bytes <= MAX_PATHS_BYTES
+    });
+    paths.len() == all
+}
+
+/// Records the state before a step. Large named files are captured after the tree is recorded; that
+/// is a best effort, whose errors are ignored.
+fn record_before(
+    hold: &Hold,
+    paths: &[TreePath],
+    named_limit: NamedLimit,
+    progress: &Progress,
+) -> Result<(Snapshot, Operation), Error> {
+    let options = TrackOptions::default();
+    let few = NamedLimit { bytes: Some(QUICK_NAMED_BYTES), until: None };
+    let record = |named_limit| {
+        let cause = Cause { named: paths.to_vec(), named_limit, ..Cause::outside() };
+        hold.record(&options, &cause, progress)
+    };
+    let Recorded { snapshot, operation, .. } = record(few)?;
+    if unknown_of(hold, &operation, paths).is_empty() {
+        return Ok((snapshot, operation));
+    }
+    let operation = record(named_limit).map_or(operation, |recorded| recorded.operation);
+    Ok((snapshot, operation))
 }
 
 /// Updates the last sign of activity of a turn's open steps: its agent is still working on them.
@@ -451,16 +450,8 @@ fn mark_turn(hold: &Hold, last: &Operation, step: &OpenStep) -> Result<(), Error
         begun: step.before_operation.clone(),
         began_millis: step.began_millis,
     };
-    let details = Details { credits: vec![credit], head: hold.head.clone(), ..Details::default() };
-    let new = NewOperation {
-        kind: OperationKind::Step,
-        snapshot: last.snapshot,
-        meta: last.meta.clone(),
-        details,
-        companion: None,
-    };
-    let pack = PackWriter::new(&hold.store.objects_dir());
-    hold.work_tree.append(&hold.store, pack, Some(last), new).map(drop)
+    let details = Details { credits: vec![credit], ..Details::default() };
+    append(hold, last, OperationKind::Step, details)
 }
 
 impl Workspace {
@@ -485,6 +476,18 @@ impl Workspace {
             hold.save_steps(&open)?;
         }
         Ok(open)
+    }
+
+    /// Records the state that a step left outside of the work tree. Returns whether it changed.
+    fn end_outside(&self, hold: &Hold, step: &str, is_refused: bool) -> bool {
+        let outside = self.outside_of(hold);
+        let changed = if is_refused {
+            outside.forget_step(step).map(|()| false)
+        } else {
+            outside.settle(step)
+        };
+        // On error the step counts as changed: undo compares the capture with the present state.
+        changed.unwrap_or(true)
     }
 
     /// Records the state that an interrupted step left outside of the work tree.

@@ -5,142 +5,120 @@ use std::collections::{BTreeSet, HashSet};
 use crate::compare::find;
 use crate::error::{Error, RestoreError, SessionError};
 use crate::fs::{InUse, Users, use_of};
-use crate::hold::{Hold, Recovery};
-use crate::log::{Details, LogEntry, OperationKind, Uncaptured};
+use crate::git::ObjectId;
+use crate::hold::Hold;
+use crate::log::{Details, LogEntry, OperationKind, OutsideUndo, Uncaptured};
 use crate::path::TreePath;
-use crate::record::{Cause, Recorded, TrackOptions, created_uncaptured, left_out_paths};
+use crate::record::{Cause, TrackOptions, created_uncaptured, left_out_paths};
 use crate::restore::{
     Absence, Kept, KeptReason, OnUse, Planning, Prepared, Request, RestoreOptions, SaveIgnored,
     Source,
 };
-use crate::scan::{Progress, SkipReason};
-use crate::workspace::Workspace;
+use crate::scan::SkipReason;
 
-use super::choose::{Expired, UndoScope, Unrecorded, choose, expired, unrecorded};
+use super::choose::{UndoScope, choose};
 use super::history::{History, Piece, Span};
 use super::inverse::{Inversion, Inverted, OnConflict, invert};
 use super::outside::OutsidePart;
-use super::plans::{Rewind, remember};
+use super::plans::{Rewind, Rewinding};
 use super::report::{Conflict, ConflictReason, UndoOptions, UndoReport};
-use super::revert::check_idle;
+use super::unreachable::{expired, unrecorded};
 
 /// Plan of an undo, redo, revert or unrevert, with its conflicts.
 pub(super) struct Chosen {
-    pub(super) steps: Vec<String>,
-    /// Restore or revert that is reversed instead of steps.
-    pub(super) restore: Option<LogEntry>,
-    /// Session of the steps, if all belong to the same one.
-    session: Option<String>,
+    /// Report without the actions, which [`Chosen::preview`] or the restore adds.
+    pub(super) report: UndoReport,
     prepared: Prepared,
-    conflicts: Vec<Conflict>,
     /// Ignored files that will be written or removed.
     ignored: Vec<TreePath>,
-    ignored_left: Vec<Conflict>,
-    uncaptured: Vec<Uncaptured>,
     /// Part outside of the work tree.
-    pub(super) outside: OutsidePart,
+    outside: OutsidePart,
     /// Conflicts of earlier undos of the same steps that this one does not resolve.
     left_before: Vec<TreePath>,
-    recovered: Option<Recovery>,
-    git_hint: Option<String>,
-    pub(super) expired: Vec<Expired>,
-    unrecorded: Vec<Unrecorded>,
 }
 
 impl Chosen {
     /// Returns whether it changes something, or is complete without changing anything.
     fn is_possible(&self) -> bool {
         let plan = &self.prepared.plan;
-        let is_whole = self.conflicts.is_empty()
-            && !self.uncaptured.iter().any(Uncaptured::is_loss)
+        let is_whole = self.report.conflicts.is_empty()
+            && !self.report.uncaptured.iter().any(Uncaptured::is_loss)
             && plan.is_complete()
             && !self.outside.is_blocked();
         !plan.is_empty() || self.outside.writes() || is_whole
     }
+
+    /// Returns the hash of the whole plan.
+    fn hash(&self) -> ObjectId {
+        self.outside.hash_with(self.prepared.plan.hash)
+    }
+
+    /// Returns the report of the plan, which is not carried out.
+    pub(super) fn preview(self) -> UndoReport {
+        let hash = self.hash();
+        let plan = self.prepared.plan;
+        UndoReport {
+            plan: hash,
+            mass_removal: plan.mass_removal,
+            done: plan.actions,
+            kept: plan.kept,
+            not_checked: plan.not_checked,
+            outside_asked: self.outside.asked,
+            outside: self.outside.into_changes(),
+            ..self.report
+        }
+    }
+
+    /// Adds the outcome to the details of the operation that is recorded for it.
+    fn note_in(&self, details: Details, outside: Option<OutsideUndo>) -> Details {
+        let kept = &self.prepared.plan.kept;
+        let failed = kept.iter().filter(|kept| kept.reason.is_failure()).map(|kept| &kept.path);
+        let conflicts = self.report.conflicts.iter().map(|conflict| &conflict.path);
+        let conflicts: BTreeSet<&TreePath> =
+            conflicts.chain(failed).chain(&self.left_before).collect();
+        let in_use = kept.iter().filter(|kept| matches!(kept.reason, KeptReason::InUse { .. }));
+        Details {
+            in_use: in_use.map(|kept| kept.path.clone()).collect(),
+            outside,
+            conflicts: conflicts.into_iter().cloned().collect(),
+            ignored: self.ignored.clone(),
+            ignored_left: self.report.ignored.iter().map(|left| left.path.clone()).collect(),
+            ..details
+        }
+    }
 }
 
-impl Workspace {
-    /// Returns the report that [`Workspace::undo`] would produce now. Records the present state but
-    /// changes no file.
-    pub fn plan_undo(
-        &self,
-        scope: &UndoScope,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<UndoReport, Error> {
-        let hold = self.begin()?;
-        let (chosen, _) = self.choose_undo(&hold, scope, options, progress)?;
-        let rewind = Rewind::Undo { scope: scope.clone(), options: options.clone() };
-        remember(&hold, &rewind, preview(chosen))
-    }
-
-    /// Undoes steps, keeping all later changes by users and other sessions.
-    pub fn undo(
-        &self,
-        scope: &UndoScope,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<UndoReport, Error> {
-        let hold = self.begin()?;
-        interrupt(&hold, options)?;
-        let (chosen, only_outside) = self.choose_undo(&hold, scope, options, progress)?;
-        let restore = chosen.restore.as_ref();
-        // Reversing a session's revert is an unrevert.
-        let kind = if restore.is_some_and(|restore| restore.details.boundary.is_some()) {
-            OperationKind::Unrevert
-        } else {
-            OperationKind::Undo
+impl Rewinding<'_> {
+    /// Plans a request. Returns the plan and the operation to record for it.
+    pub(super) fn choose(&self, rewind: &Rewind) -> Result<(Chosen, Cause), Error> {
+        let (chosen, kind, details) = match rewind {
+            Rewind::Undo { scope, .. } => self.choose_undo(scope)?,
+            Rewind::Redo { .. } => self.choose_redo()?,
+            Rewind::RevertTo { session, boundary, .. } => self.choose_revert(session, boundary)?,
+            Rewind::Unrevert { session, .. } => self.choose_unrevert(session)?,
         };
-        let whose = restore.and_then(|restore| restore.details.session.clone());
-        let details = Details {
-            // An earlier undo has reversed the steps in the work tree.
-            undone: if only_outside { Vec::new() } else { chosen.steps.clone() },
-            undone_only: options.paths.clone(),
-            takes_back: restore.map(|restore| restore.id.clone()),
-            session: options.session.clone().or(whose).or_else(|| chosen.session.clone()),
-            by_person: options.by_person,
-            ..Details::default()
-        };
-        self.carry_through(&hold, chosen, kind, details, options, progress)
+        Ok((chosen, Cause { details, ..Cause::of(kind) }))
     }
 
-    /// Returns the report that [`Workspace::redo`] would produce now, without changing files.
-    pub fn plan_redo(
-        &self,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<UndoReport, Error> {
-        let hold = self.begin()?;
-        let (chosen, _) = self.choose_redo(&hold, options, progress)?;
-        remember(&hold, &Rewind::Redo { options: options.clone() }, preview(chosen))
-    }
-
-    /// Reverses the newest undo or revert that is still in force.
-    pub fn redo(&self, options: &UndoOptions, progress: &Progress) -> Result<UndoReport, Error> {
-        let hold = self.begin()?;
-        let (chosen, undo) = self.choose_redo(&hold, options, progress)?;
+    fn choose_redo(&self) -> Result<(Chosen, OperationKind, Details), Error> {
+        let (chosen, undo) = self.plan_redo()?;
         let details = Details {
             undone: undo.details.undone,
             takes_back: Some(undo.id),
             session: undo.details.session,
             ..Details::default()
         };
-        self.carry_through(&hold, chosen, OperationKind::Redo, details, options, progress)
+        Ok((chosen, OperationKind::Redo, details))
     }
 
-    fn choose_redo(
-        &self,
-        hold: &Hold,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<(Chosen, LogEntry), Error> {
-        let tracked = self.track_present(hold, options.session.as_deref(), progress)?;
-        let mut history = History::open(&hold.store, &hold.work_tree)?;
+    /// Plans to reverse the newest undo or revert that can be reversed. Returns the undo, too.
+    fn plan_redo(&self) -> Result<(Chosen, LogEntry), Error> {
+        let mut history = History::open(&self.hold.store, &self.hold.work_tree)?;
         let mut at = 0;
         let mut only_conflicts = None;
         while history.before(at)?.is_some() {
             let entry = &history.entries[at];
-            let asked = options.session.as_ref();
+            let asked = self.options.session.as_ref();
             let own = asked.is_none_or(|asked| entry.details.session.as_ref() == Some(asked));
             if history.is_in_force(entry) && own {
                 let entry = entry.clone();
@@ -150,8 +128,8 @@ impl Workspace {
                     (undone, _) => undone.clone(),
                 };
                 let left = history.still_in_force(&entry.id);
-                let mut chosen = self.plan_redo_of(hold, &tracked, &spans, steps, left, options)?;
-                chosen.outside = self.redo_outside(hold, &entry, options)?;
+                let mut chosen = self.plan_redo_of(&spans, steps, left)?;
+                chosen.outside = self.redo_outside(&entry)?;
                 if chosen.is_possible() {
                     return Ok((chosen, entry));
                 }
@@ -160,39 +138,33 @@ impl Workspace {
             }
             at += 1;
         }
-        if let Some(chosen) = only_conflicts {
-            return Ok(chosen);
-        }
-        Err(Error::Session(SessionError::NothingToRedo))
+        only_conflicts.ok_or(Error::Session(SessionError::NothingToRedo))
     }
 
     /// Plans to reverse an undo or revert, limited to the paths that an earlier attempt left.
     pub(super) fn plan_redo_of(
         &self,
-        hold: &Hold,
-        tracked: &Recorded,
         spans: &[Span],
         steps: Vec<String>,
         left: &[TreePath],
-        options: &UndoOptions,
     ) -> Result<Chosen, Error> {
-        let paths = if left.is_empty() { options.paths.clone() } else { left.to_vec() };
-        let options = UndoOptions { paths, ..options.clone() };
-        self.plan_inverse(hold, tracked, None, spans, steps, &options)
+        let limit = if left.is_empty() { &self.options.paths } else { left };
+        self.plan_inverse(None, spans, steps, limit)
     }
 
-    fn choose_undo(
-        &self,
-        hold: &Hold,
-        scope: &UndoScope,
-        options: &UndoOptions,
-        progress: &Progress,
-    ) -> Result<(Chosen, bool), Error> {
-        let tracked = self.track_present(hold, options.session.as_deref(), progress)?;
-        let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
-        if let Some((steps, outside)) = self.left_outside(hold, &mut history, scope, options)? {
-            let chosen = self.plan_inverse(hold, &tracked, None, &[], steps, options)?;
-            return Ok((Chosen { outside, ..chosen }, true));
+    fn choose_undo(&self, scope: &UndoScope) -> Result<(Chosen, OperationKind, Details), Error> {
+        let options = &self.options;
+        let details = Details {
+            undone_only: options.paths.clone(),
+            session: options.session.clone(),
+            by_person: options.by_person,
+            ..Details::default()
+        };
+        let mut history = History::with_shared(&self.hold.store, &self.hold.work_tree)?;
+        if let Some((steps, outside)) = self.left_outside(&mut history, scope)? {
+            // An earlier undo has reversed the steps in the work tree.
+            let chosen = self.plan_inverse(None, &[], steps, &options.paths)?;
+            return Ok((Chosen { outside, ..chosen }, OperationKind::Undo, details));
         }
         let plain =
             *scope == UndoScope::LastTurn && options.session.is_none() && options.paths.is_empty();
@@ -200,61 +172,52 @@ impl Workspace {
             && plain
             && let Some(at) = newest_restore(&mut history)?
         {
-            let spans = history.chain(at)?;
-            let restore = history.restore_of(at)?;
-            let steps = match restore.details.boundary {
-                Some(_) => restore.details.undone.clone(),
-                None => Vec::new(),
-            };
-            let left = history.still_in_force(&restore.id);
-            let chosen = self.plan_redo_of(hold, &tracked, &spans, steps, left, options)?;
-            return Ok((Chosen { restore: Some(restore), ..chosen }, false));
+            return self.choose_restore(&mut history, at, details);
         }
-        let pieces = match choose(hold, &mut history, scope, options) {
+        let pieces = match choose(self.hold, &mut history, scope, options) {
             Err(Error::Session(SessionError::NothingToUndo)) => {
-                let newer = unrecorded(&mut history, scope, options, &[])?;
-                let shared = history.shared_is_expired().map(str::to_owned);
-                return Err(match (newer.into_iter().next(), shared) {
-                    (Some(newer), _) => Error::Session(SessionError::NotRecorded {
-                        before: newer.before,
-                        why: newer.gap.why,
-                    }),
-                    (None, Some(session)) => {
-                        Error::Session(SessionError::SharedExpired { session })
-                    }
-                    (None, None) => Error::Session(SessionError::NothingToUndo),
-                });
+                return Err(nothing_to_undo(&mut history, scope, options)?);
             }
             chosen => chosen?,
         };
         let unrecorded = unrecorded(&mut history, scope, options, &pieces)?;
         let expired = expired(&mut history, scope, options, &pieces)?;
-        let chosen = self.plan_pieces(hold, &tracked, &history, &pieces, Vec::new(), options)?;
-        Ok((Chosen { expired, unrecorded, ..chosen }, false))
+        let mut chosen = self.plan_pieces(&history, &pieces, Vec::new())?;
+        chosen.report = UndoReport { expired, unrecorded, ..chosen.report };
+        let details = Details {
+            undone: chosen.report.steps.clone(),
+            session: details.session.or_else(|| only_session(&history, &pieces)),
+            ..details
+        };
+        Ok((chosen, OperationKind::Undo, details))
     }
 
-    /// Records the present state. An open step of `session`, or of any session if `None`, counts as
-    /// interrupted if no process of its tool is running.
-    pub(super) fn track_present(
+    /// Plans to undo a restore or revert.
+    fn choose_restore(
         &self,
-        hold: &Hold,
-        session: Option<&str>,
-        progress: &Progress,
-    ) -> Result<Recorded, Error> {
-        let undone_session = session.map(str::to_owned);
-        let cause = Cause { undoing: true, undone_session, ..Cause::before_change() };
-        hold.record_listed(&cause, progress)
+        history: &mut History<'_>,
+        at: usize,
+        details: Details,
+    ) -> Result<(Chosen, OperationKind, Details), Error> {
+        let spans = history.chain(at)?;
+        let LogEntry { id, details: restore, .. } = history.restore_of(at)?;
+        // Reversing a session's revert is an unrevert.
+        let (kind, steps) = match restore.boundary {
+            Some(_) => (OperationKind::Unrevert, restore.undone),
+            None => (OperationKind::Undo, Vec::new()),
+        };
+        let mut chosen = self.plan_redo_of(&spans, steps.clone(), history.still_in_force(&id))?;
+        chosen.report.takes_back = Some(id.clone());
+        let session = details.session.or(restore.session);
+        Ok((chosen, kind, Details { undone: steps, takes_back: Some(id), session, ..details }))
     }
 
     /// Plans to reverse `pieces` after `first`, which are operations newer than all of them.
     pub(super) fn plan_pieces(
         &self,
-        hold: &Hold,
-        tracked: &Recorded,
         history: &History<'_>,
         pieces: &[Piece],
         first: Vec<Span>,
-        options: &UndoOptions,
     ) -> Result<Chosen, Error> {
         let mut steps: Vec<String> = Vec::new();
         let mut seen = HashSet::new();
@@ -268,47 +231,46 @@ impl Workspace {
         }
         spans.extend(first);
         let mut chosen =
-            self.plan_inverse(hold, tracked, Some(history), &spans, steps.clone(), options)?;
+            self.plan_inverse(Some(history), &spans, steps.clone(), &self.options.paths)?;
         // A step that continued after an earlier undo keeps the conflicts of that undo.
         let mut left: Vec<TreePath> =
             steps.iter().flat_map(|step| history.left_of_step(step)).collect();
         let actions = &chosen.prepared.plan.actions;
         left.retain(|path| !actions.iter().any(|action| action.path() == path));
         chosen.left_before = left;
-        chosen.git_hint = git_hint(hold, &spans);
-        chosen.session = only_session(history, pieces);
+        chosen.report.git_hint = git_hint(self.hold, &spans);
         // Files in conflict are not restored, so their only copy may lie outside of the work tree.
         let mut unrestored = HashSet::new();
-        for path in chosen.conflicts.iter().map(|conflict| &conflict.path) {
+        for path in chosen.report.conflicts.iter().map(|conflict| &conflict.path) {
             for span in &spans {
-                let before = find(&hold.store.objects, &span.before.snapshot, path)?;
+                let before = find(&self.hold.store.objects, &span.before.snapshot, path)?;
                 unrestored.extend(before.map(|entry| entry.id));
             }
         }
-        chosen.outside = self.undo_outside(hold, &chosen.steps, unrestored, options)?;
+        chosen.outside = self.undo_outside(&steps, unrestored)?;
         Ok(chosen)
     }
 
-    pub(super) fn plan_inverse(
+    /// Plans to reverse `spans` at the paths in `limit`, or everywhere if it is empty.
+    fn plan_inverse(
         &self,
-        hold: &Hold,
-        tracked: &Recorded,
         history: Option<&History<'_>>,
         spans: &[Span],
         steps: Vec<String>,
-        options: &UndoOptions,
+        limit: &[TreePath],
     ) -> Result<Chosen, Error> {
+        let Rewinding { hold, options, present, .. } = self;
         let inversion = Inversion {
             history,
             spans,
-            limit: &options.paths,
+            limit,
             on_conflict: if options.force { OnConflict::TakeTheirs } else { OnConflict::Keep },
             ignored: options.ignored,
             unclear: options.unclear,
-            present: &tracked.operation,
+            present: &present.operation,
             root: &hold.root,
         };
-        let now = crate::compare::Now::of(&tracked.listing);
+        let now = crate::compare::Now::of(&present.listing);
         let mut inverted = invert(&hold.store, &now, &inversion)?;
         report_purged(&inversion, &mut inverted);
         let in_use = if options.force { OnUse::Replace } else { options.in_use };
@@ -320,35 +282,41 @@ impl Workspace {
             Source::of(hold, span.before.snapshot, absence, Some(&span.before.meta))
         });
         let how = Planning { ignored: SaveIgnored::Beside, in_use };
-        let prepared = hold.plan_from(tracked, inverted.request, sources.collect(), how)?;
-        Ok(Chosen {
+        let prepared = hold.plan_from(present, inverted.request, sources.collect(), how)?;
+        let report = UndoReport {
             steps,
-            restore: None,
-            session: None,
-            prepared,
+            takes_back: None,
+            done: Vec::new(),
             conflicts: inverted.conflicts,
-            ignored: inverted.ignored,
-            ignored_left: inverted.ignored_left,
+            ignored: inverted.ignored_left,
+            kept: Vec::new(),
+            not_checked: Vec::new(),
             uncaptured: uncaptured_by(hold, &inversion)?,
-            outside: OutsidePart::default(),
-            left_before: Vec::new(),
-            recovered: hold.recovered.clone(),
-            git_hint: None,
+            outside: Vec::new(),
+            outside_asked: false,
             expired: Vec::new(),
             unrecorded: Vec::new(),
-        })
+            plan: prepared.plan.hash,
+            mass_removal: None,
+            safety_operation: None,
+            after: None,
+            left: Vec::new(),
+            not_recorded: None,
+            git_hint: None,
+            recovered: hold.recovered.clone(),
+        };
+        let (outside, left_before) = (OutsidePart::default(), Vec::new());
+        Ok(Chosen { report, prepared, ignored: inverted.ignored, outside, left_before })
     }
 
+    /// Carries out a plan and records the operation.
     pub(super) fn carry_through(
         &self,
-        hold: &Hold,
         mut chosen: Chosen,
-        kind: OperationKind,
-        details: Details,
-        options: &UndoOptions,
-        progress: &Progress,
+        cause: Cause,
     ) -> Result<UndoReport, Error> {
-        let hash = chosen.outside.hash_with(chosen.prepared.plan.hash);
+        let Rewinding { hold, options, progress, .. } = self;
+        let (hash, kind) = (chosen.hash(), cause.kind);
         if options.expected_plan.is_some_and(|expected| expected != hash) {
             return Err(Error::Restore(RestoreError::StalePlan));
         }
@@ -358,21 +326,8 @@ impl Workspace {
         };
         chosen.outside.check(&restore)?;
         let possible = chosen.is_possible();
-        let outside = self.save_outside(hold, &mut chosen.outside, kind, &chosen.steps)?;
-        let kept = chosen.prepared.plan.kept.iter().filter(|kept| kept.reason.is_failure());
-        let conflicts = chosen.conflicts.iter().map(|conflict| &conflict.path);
-        let conflicts = conflicts.chain(kept.map(|kept| &kept.path));
-        let conflicts: BTreeSet<&TreePath> = conflicts.chain(&chosen.left_before).collect();
-        let in_use = chosen.prepared.plan.kept.iter();
-        let in_use = in_use.filter(|kept| matches!(kept.reason, KeptReason::InUse { .. }));
-        let details = Details {
-            in_use: in_use.map(|kept| kept.path.clone()).collect(),
-            outside: outside.clone(),
-            conflicts: conflicts.into_iter().cloned().collect(),
-            ignored: chosen.ignored.clone(),
-            ignored_left: chosen.ignored_left.iter().map(|left| left.path.clone()).collect(),
-            ..details
-        };
+        let outside = self.save_outside(&mut chosen.outside, kind, &chosen.report.steps)?;
+        let details = chosen.note_in(cause.details, outside.clone());
         if !possible {
             // Nothing is reversed. An undo records the attempt, so that the next one goes further
             // back; a redo, revert or unrevert can simply be repeated.
@@ -382,51 +337,44 @@ impl Workspace {
                 let cause = Cause { details, always: true, ..Cause::of(kind) };
                 hold.record(&TrackOptions::default(), &cause, progress)?;
             }
-            return Ok(preview(chosen));
+            return Ok(chosen.preview());
         }
-        let takes_back = chosen.restore.as_ref().map(|restore| restore.id.clone());
         // Restored files that no tree holds are kept in the companion, where redo finds them.
-        let named = chosen.ignored.clone();
-        let cause = Cause { details, always: true, named, ..Cause::of(kind) };
-        let Chosen {
-            steps,
-            prepared,
-            conflicts,
-            ignored_left,
-            uncaptured,
-            git_hint,
-            expired,
-            unrecorded,
-            outside: part,
-            ..
-        } = chosen;
-        let report = hold.carry_out(prepared, None, &restore, &cause, progress);
-        let report = report.inspect_err(|_| self.forget_outside(hold, outside.as_ref()))?;
-        let outside_asked = part.asked;
-        let done = self.put_outside_back(hold, part, outside.as_ref());
+        let cause = Cause { details, always: true, named: chosen.ignored, ..Cause::of(kind) };
+        let restored = hold.carry_out(chosen.prepared, &restore, &cause, progress);
+        let restored = restored.inspect_err(|_| self.forget_outside(outside.as_ref()))?;
+        let outside_asked = chosen.outside.asked;
+        let done = self.put_outside_back(chosen.outside, outside.as_ref());
         Ok(UndoReport {
-            steps,
-            takes_back,
-            done: report.done,
-            conflicts,
-            ignored: ignored_left,
-            kept: report.kept,
-            not_checked: report.not_checked,
-            uncaptured,
+            done: restored.done,
+            kept: restored.kept,
+            not_checked: restored.not_checked,
             outside: done.changes,
             outside_asked,
-            expired,
-            unrecorded,
             plan: hash,
-            mass_removal: None,
-            safety_operation: Some(report.safety_operation),
-            after: Some(report.after),
-            left: report.left.into_iter().chain(done.left).collect(),
-            not_recorded: report.not_recorded,
-            git_hint,
-            recovered: report.recovered,
+            safety_operation: Some(restored.safety_operation),
+            after: Some(restored.after),
+            left: restored.left.into_iter().chain(done.left).collect(),
+            not_recorded: restored.not_recorded,
+            recovered: restored.recovered,
+            ..chosen.report
         })
     }
+}
+
+/// Returns the error of an undo without anything to undo, with the reason if one is known.
+fn nothing_to_undo(
+    history: &mut History<'_>,
+    scope: &UndoScope,
+    options: &UndoOptions,
+) -> Result<Error, Error> {
+    let newer = unrecorded(history, scope, options, &[])?.into_iter().next();
+    let shared = history.shared_is_expired().map(str::to_owned);
+    Ok(Error::Session(match (newer, shared) {
+        (Some(newer), _) => SessionError::NotRecorded { before: newer.before, why: newer.gap.why },
+        (None, Some(session)) => SessionError::SharedExpired { session },
+        (None, None) => SessionError::NothingToUndo,
+    }))
 }
 
 fn only_session(history: &History<'_>, pieces: &[Piece]) -> Option<String> {
@@ -465,45 +413,6 @@ fn newest_restore(history: &mut History<'_>) -> Result<Option<usize>, Error> {
         return Ok((is_meant && !history.is_redone(&entry.id)).then_some(at));
     }
     Ok(None)
-}
-
-/// Closes the open steps of the requested session, by default of the one that began a step last.
-fn interrupt(hold: &Hold, options: &UndoOptions) -> Result<(), Error> {
-    if !options.interrupt {
-        return Ok(());
-    }
-    let newest = || Some(hold.open_steps().ok()?.last()?.info.root_session().to_owned());
-    match options.session.clone().or_else(newest) {
-        Some(session) => check_idle(hold, &session, options),
-        None => Ok(()),
-    }
-}
-
-pub(super) fn preview(chosen: Chosen) -> UndoReport {
-    let plan = chosen.prepared.plan;
-    let hash = chosen.outside.hash_with(plan.hash);
-    UndoReport {
-        steps: chosen.steps,
-        takes_back: chosen.restore.map(|restore| restore.id),
-        conflicts: chosen.conflicts,
-        ignored: chosen.ignored_left,
-        uncaptured: chosen.uncaptured,
-        outside_asked: chosen.outside.asked,
-        outside: chosen.outside.into_changes(),
-        expired: chosen.expired,
-        unrecorded: chosen.unrecorded,
-        plan: hash,
-        mass_removal: plan.mass_removal,
-        done: plan.actions,
-        kept: plan.kept,
-        not_checked: plan.not_checked,
-        safety_operation: None,
-        after: None,
-        left: Vec::new(),
-        not_recorded: None,
-        git_hint: chosen.git_hint,
-        recovered: chosen.recovered,
-    }
 }
 
 /// Returns the changes of the spans to paths that no snapshot holds, if they are still visible.

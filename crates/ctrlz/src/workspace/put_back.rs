@@ -134,7 +134,7 @@ impl Workspace {
         let hold = self.begin()?;
         let prepared = hold.prepare_restore(&target, options, progress)?;
         let cause = cause_by(OperationKind::Restore, options);
-        hold.carry_out(prepared, Some(target.hash), options, &cause, progress)
+        hold.carry_out(prepared, options, &cause, progress)
     }
 
     /// Returns what [`Workspace::revert`] would do now. Takes a snapshot but changes no file.
@@ -162,7 +162,7 @@ impl Workspace {
         let hold = self.begin()?;
         let prepared = hold.prepare_revert(&wanted, options.in_use, progress)?;
         let cause = cause_by(OperationKind::Revert, options);
-        hold.carry_out(prepared, None, options, &cause, progress)
+        hold.carry_out(prepared, options, &cause, progress)
     }
 
     /// Returns the snapshot to use for each file. Fails if one of the snapshots does not exist.

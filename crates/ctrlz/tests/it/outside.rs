@@ -9,7 +9,7 @@ use ctrlz::{
 };
 
 use crate::lab::Lab;
-use crate::sessions::start;
+use crate::sessions::{last_turn, start};
 
 /// A lab with a directory beside the work tree that steps may name.
 struct Scene {
@@ -81,7 +81,7 @@ impl Scene {
 
     fn plan(&self, options: &UndoOptions) -> UndoReport {
         let progress = Progress::default();
-        self.workspace().plan_undo(&UndoScope::LastTurn, options, &progress).unwrap()
+        self.workspace().plan(&last_turn(options), &progress).unwrap()
     }
 
     fn redo(&self, options: &UndoOptions) -> UndoReport {

@@ -210,7 +210,8 @@ fn undo_in_a_forked_directory_reports_expired_shared_history() {
     std::fs::write(there.root().join("f"), "3\n").unwrap();
     there.end_step("3", &progress).unwrap();
     // The fork's own turn can be undone. The whole session reaches beyond the retained history.
-    let all = there.plan_undo(&UndoScope::Session, &crate::sessions::of("f"), &progress).unwrap();
+    let (scope, options) = (UndoScope::Session, crate::sessions::of("f"));
+    let all = there.plan(&ctrlz::Rewind::Undo { scope, options }, &progress).unwrap();
     assert_eq!((all.steps.as_slice(), all.expired.len()), (&["3".to_owned()][..], 1));
     let report = there.undo(&UndoScope::LastTurn, &UndoOptions::default(), &progress).unwrap();
     assert!(report.is_complete(), "{report:?}");

@@ -3,7 +3,7 @@
 
 use ctrlz::{
     Boundary, ChangeStatus, Deeds, Error, ForkOptions, OperationKind, ParentTurn, Progress,
-    RestoreError, SessionError, StepInfo, StepStart, UndoOptions, UndoReport, UndoScope,
+    RestoreError, Rewind, SessionError, StepInfo, StepStart, UndoOptions, UndoReport, UndoScope,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, run, tree_path};
@@ -200,7 +200,8 @@ fn redo_still_works_after_a_prompt_committed_the_revert() {
         Err(Error::Session(SessionError::NothingReverted { .. }))
     ));
     for options in [of("s"), UndoOptions::default()] {
-        let preview = lab.workspace().plan_redo(&options, &Progress::default()).unwrap();
+        let preview =
+            lab.workspace().plan(&Rewind::Redo { options }, &Progress::default()).unwrap();
         assert_eq!(preview.steps, ["2", "3"]);
     }
     lab.redo();
@@ -467,14 +468,16 @@ fn a_revert_plan_changes_nothing_and_is_applied_by_its_hash() {
     let states = lab.three_turns();
     let workspace = lab.workspace();
     let progress = Progress::default();
-    let plan =
-        workspace.plan_revert_to("s", &to("m2"), &UndoOptions::default(), &progress).unwrap();
+    let (session, options) = ("s".to_owned(), UndoOptions::default());
+    let rewind = Rewind::RevertTo { session, boundary: to("m2"), options };
+    let plan = workspace.plan(&rewind, &progress).unwrap();
     assert_same(&lab.manifest(), &states[3], "a plan changes nothing");
     assert_eq!(workspace.revert_state("s").unwrap(), None);
     let done = workspace.apply(&plan.plan, false, &progress).unwrap();
     assert_eq!(done.done, plan.done);
     assert_same(&lab.manifest(), &states[1], "applied");
-    let plan = workspace.plan_unrevert("s", &UndoOptions::default(), &progress).unwrap();
+    let (session, options) = ("s".to_owned(), UndoOptions::default());
+    let plan = workspace.plan(&Rewind::Unrevert { session, options }, &progress).unwrap();
     lab.write("a", "moved\n");
     let stale = workspace.apply(&plan.plan, false, &progress);
     assert!(matches!(stale, Err(Error::Restore(RestoreError::StalePlan))), "{stale:?}");

@@ -52,7 +52,7 @@ fn a_plan_with_nothing_left_to_do_is_stale() {
     let progress = Progress::default();
     lab.write("f", "one\n");
     lab.record_step("s", "1", &[], || lab.write("f", "two\n"));
-    let plan = lab.workspace().plan_undo(&UndoScope::LastTurn, &of("s"), &progress).unwrap().plan;
+    let plan = lab.workspace().plan(&crate::sessions::last_turn(&of("s")), &progress).unwrap().plan;
     lab.write("f", "mine\n");
     let applied = lab.workspace().apply(&plan, false, &progress);
     assert!(matches!(applied, Err(Error::Restore(RestoreError::StalePlan))), "{applied:?}");

@@ -1,8 +1,8 @@
 //! Steps, undo and redo: undo reverses the changes of one session and keeps all others.
 
 use ctrlz::{
-    Error, OperationKind, Progress, SessionError, StepInfo, StepStart, TreePath, UndoOptions,
-    UndoReport, UndoScope,
+    Error, OperationKind, Progress, Rewind, SessionError, StepInfo, StepStart, TreePath,
+    UndoOptions, UndoReport, UndoScope,
 };
 use proptest::prelude::*;
 
@@ -57,6 +57,11 @@ impl Lab {
 
 pub(crate) fn of(session: &str) -> UndoOptions {
     UndoOptions { session: Some(session.into()), ..UndoOptions::default() }
+}
+
+/// Returns the request to undo the last turn.
+pub(crate) fn last_turn(options: &UndoOptions) -> Rewind {
+    Rewind::Undo { scope: UndoScope::LastTurn, options: options.clone() }
 }
 
 #[test]
@@ -469,9 +474,8 @@ fn an_undo_matches_its_preview() {
     lab.step("s", "m", "1", |lab| lab.write("a", "1\n"));
     let before = lab.manifest();
     let workspace = lab.workspace();
-    let preview = workspace
-        .plan_undo(&UndoScope::LastTurn, &UndoOptions::default(), &Progress::default())
-        .unwrap();
+    let plan = last_turn(&UndoOptions::default());
+    let preview = workspace.plan(&plan, &Progress::default()).unwrap();
     assert_same(&lab.manifest(), &before, "a preview changes nothing");
     let options = UndoOptions { expected_plan: Some(preview.plan), ..UndoOptions::default() };
     let report = lab.undo_with(&UndoScope::LastTurn, &options).unwrap();

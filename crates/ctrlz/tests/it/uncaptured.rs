@@ -1,11 +1,9 @@
 //! Uncaptured paths: files in the log stay captured when they grow, and losses are reported.
 
-use ctrlz::{
-    Error, LookupError, Progress, StepStart, TrackOptions, UncapturedChange, UndoOptions, UndoScope,
-};
+use ctrlz::{Error, LookupError, Progress, StepStart, TrackOptions, UncapturedChange, UndoOptions};
 
 use crate::lab::{Lab, noise, tree_path};
-use crate::sessions::start;
+use crate::sessions::{last_turn, start};
 
 fn small_limit() -> Lab {
     let mut lab = Lab::new();
@@ -74,10 +72,8 @@ fn the_loss_of_an_uncaptured_file_is_reported_everywhere() {
     );
     let timeline = lab.workspace().timeline(&Default::default()).unwrap();
     assert_eq!(timeline[0].steps[0].uncaptured.len(), 1);
-    let plan = lab
-        .workspace()
-        .plan_undo(&UndoScope::LastTurn, &UndoOptions::default(), &Progress::default())
-        .unwrap();
+    let plan = last_turn(&UndoOptions::default());
+    let plan = lab.workspace().plan(&plan, &Progress::default()).unwrap();
     let report = lab.undo();
     for report in [plan, report] {
         assert!(!report.is_complete());

@@ -3,7 +3,7 @@
 use ctrlz::{Error, Progress, SessionError, StepStart, UndoOptions, UndoScope};
 
 use crate::lab::{Lab, tree_path};
-use crate::sessions::{of, start};
+use crate::sessions::{last_turn, of, start};
 
 fn try_redo(lab: &Lab) -> Result<ctrlz::UndoReport, Error> {
     lab.workspace().redo(&UndoOptions::default(), &Progress::default())
@@ -273,7 +273,7 @@ fn a_file_in_an_ignored_directory_that_the_user_recreated_is_a_conflict() {
     lab.end("1");
     lab.write("build/cfg", "mine\n");
     let (options, progress) = (UndoOptions::default(), Progress::default());
-    let plan = lab.workspace().plan_undo(&UndoScope::LastTurn, &options, &progress).unwrap();
+    let plan = lab.workspace().plan(&last_turn(&options), &progress).unwrap();
     let report = lab.undo();
     assert_eq!(lab.read("build/cfg"), "mine\n", "{report:?}");
     assert!(!report.is_complete() && !plan.is_complete());

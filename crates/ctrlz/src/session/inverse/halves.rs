@@ -14,8 +14,14 @@ use crate::session::history::Span;
 use crate::session::report::ConflictReason;
 use crate::workspace::is_binary;
 
-use super::ignored::companion_tree;
 use super::{Inverter, Track};
+
+/// A file that a span made and that the plan removes or overwrites.
+struct Made<'a> {
+    path: TreePath,
+    entry: Entry,
+    span: &'a Span,
+}
 
 /// Returns the contents that were removed from paths or overwritten, with those paths. Only the
 /// oldest change of each path is given: a version that another undone change made does not count.
@@ -48,7 +54,7 @@ impl Inverter<'_> {
         let mut first: BTreeMap<TreePath, Change> = self.oldest_kept()?;
         first.extend(oldest.iter().map(|(path, (change, _))| (path.clone(), change.clone())));
         let sources = taken_contents(&first);
-        let made: Vec<(TreePath, Entry, &Span)> = tracks
+        let made: Vec<Made<'_>> = tracks
             .iter()
             .filter_map(|(path, track)| {
                 let (change, span) = track.changes.last()?;
@@ -57,11 +63,12 @@ impl Inverter<'_> {
                     Wanted::Absent => change.before.is_none(),
                     Wanted::Entry { entry: wanted, .. } => wanted.id != entry.id,
                 };
-                goes.then(|| (path.clone(), entry, *span))
+                goes.then(|| Made { path: path.clone(), entry, span })
             })
             .collect();
-        for (path, entry, span) in made {
-            let others = |from: &&TreePath| **from != path;
+        for made in made {
+            let Made { path, entry, span } = &made;
+            let others = |from: &&TreePath| *from != path;
             let taken = sources.get(&entry.id).map(|taken| taken.iter().filter(others).collect());
             let why = match taken.filter(|taken: &Vec<&TreePath>| !taken.is_empty()) {
                 Some(taken) => {
@@ -72,17 +79,17 @@ impl Inverter<'_> {
                     format!("it holds the only copy of what was {}", taken[0])
                 }
                 None if self.out.request.wanted.get(path.as_bytes()) != Some(&Wanted::Absent)
-                    && !self.is_moved_over(&path, span) =>
+                    && !self.is_moved_over(path, span) =>
                 {
                     continue;
                 }
-                None => match self.came_from_elsewhere(&path, &entry, span, tracks, &first)? {
+                None => match self.came_from_elsewhere(&made, tracks, &first)? {
                     Some(why) => why,
                     None => continue,
                 },
             };
             self.out.request.wanted.remove(path.as_bytes());
-            self.conflict(&path, ConflictReason::OtherHalf, why);
+            self.conflict(path, ConflictReason::OtherHalf, why);
         }
         for (old_name, new_name) in std::mem::take(&mut self.followed) {
             if self.is_blocked(&old_name) {
@@ -116,19 +123,18 @@ impl Inverter<'_> {
         let objects = &self.store.objects;
         let mut oldest = BTreeMap::new();
         for span in self.inversion.spans.iter().rev() {
-            let tree = |id: Option<ObjectId>| companion_tree(self.store, id);
-            let (was, is) = (tree(span.before.meta.companion), tree(span.after.meta.companion));
-            if was != is {
-                let after = span.after.meta.companion.map(|id| read_companion(objects, &id));
-                let after = after.and_then(Result::ok);
-                // A file that the companion no longer keeps may still exist.
-                let is_gone = |path: &TreePath| {
-                    after.as_ref().is_none_or(|after| after.proves_absent(path.as_bytes()))
-                };
-                let found = changes(objects, &was, &is)?.into_iter();
-                let found = found.filter(|one| one.after.is_some() || is_gone(&one.path));
-                oldest.extend(found.map(|change| (change.path.clone(), change)));
+            let changed = self.ignored_changes(span)?;
+            if changed.is_empty() {
+                continue;
             }
+            let after = span.after.meta.companion.map(|id| read_companion(objects, &id));
+            let after = after.and_then(Result::ok);
+            // A file that the companion no longer keeps may still exist.
+            let is_gone = |path: &TreePath| {
+                after.as_ref().is_none_or(|after| after.proves_absent(path.as_bytes()))
+            };
+            let found = changed.into_iter().filter(|one| one.after.is_some() || is_gone(&one.path));
+            oldest.extend(found.map(|change| (change.path.clone(), change)));
         }
         Ok(oldest)
     }
@@ -180,8 +186,7 @@ impl Inverter<'_> {
         for (change, span) in tracks.get(path).into_iter().flat_map(|track| &track.changes) {
             let moved = span.after.details.moved.iter().filter(|moved| moved.to == *path);
             sources.extend(moved.map(|moved| moved.from.clone()));
-            let tree = companion_tree(self.store, span.before.meta.companion);
-            for tree in [span.before.snapshot, tree] {
+            for tree in [span.before.snapshot, self.ignored_tree(&span.before)] {
                 let all = changes(objects, &ObjectId::EMPTY_TREE, &tree)?;
                 let same = all.into_iter().filter(|found| found.after == change.after);
                 sources.extend(same.map(|found| found.path));
@@ -194,12 +199,11 @@ impl Inverter<'_> {
     /// it: the step moved it from an unrecorded place, or from a path that is not restored.
     fn came_from_elsewhere(
         &self,
-        path: &TreePath,
-        entry: &Entry,
-        span: &Span,
+        made: &Made<'_>,
         tracks: &BTreeMap<TreePath, Track<'_>>,
         oldest: &BTreeMap<TreePath, Change>,
     ) -> Result<Option<String>, Error> {
+        let Made { path, entry, span } = made;
         let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return Ok(None) };
         if stat.kind != FileKind::File || !self.is_older(path.as_bytes(), span) {
             return Ok(None);
@@ -216,7 +220,7 @@ impl Inverter<'_> {
             [lost] => format!("it may hold the only copy of what was {}", escape(&lost.path)),
             _ => "it was moved here from a place that is not recorded".to_owned(),
         };
-        for from in sources.iter().filter(|from| *from != path) {
+        for from in sources.iter().filter(|from| from != &path) {
             // Checked on disk because it may be ignored.
             let is_there = matches!(look(self.inversion.root, from.as_bytes()), Ok(Some(_)));
             let is_explained = match oldest.get(from) {

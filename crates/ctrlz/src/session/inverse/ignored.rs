@@ -5,25 +5,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::compare::{Change, NowAt, Status, Trees, changes, find};
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::log::{Companion, Credit, read_companion};
+use crate::log::{Companion, Credit, Operation, read_companion};
 use crate::path::{PathText, TreePath, dirs_above, is_within};
 use crate::record::look;
-use crate::restore::{ModeChange, Modes, Wanted, is_dir_of};
+use crate::restore::{ModeChange, Modes, Wanted, is_dir_of, is_transient};
 use crate::session::history::Span;
 use crate::session::report::{Conflict, ConflictReason};
-use crate::store::Store;
 
-use super::databases::is_transient;
-use super::modes::usual_mode;
+use super::files::State;
+use super::permissions::usual_mode;
 use super::{Hidden, Inverter, NO_MERGE, OnConflict};
 
-/// Returns the tree of a companion, or the empty tree if there is none or it cannot be read.
-pub(super) fn companion_tree(store: &Store, id: Option<ObjectId>) -> ObjectId {
-    let companion = id.and_then(|id| read_companion(&store.objects, &id).ok());
-    companion.map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
-}
-
 impl Inverter<'_> {
+    /// Returns the tree of the ignored files that an operation kept. It is empty if there are none
+    /// or they cannot be read.
+    pub(super) fn ignored_tree(&self, operation: &Operation) -> ObjectId {
+        let companion = operation.meta.companion;
+        let companion = companion.and_then(|id| read_companion(&self.store.objects, &id).ok());
+        companion.map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
+    }
+
+    /// Returns the changes of the ignored files that the operations of a span kept.
+    pub(super) fn ignored_changes(&self, span: &Span) -> Result<Vec<Change>, Error> {
+        let (was, is) = (self.ignored_tree(&span.before), self.ignored_tree(&span.after));
+        if was == is { Ok(Vec::new()) } else { changes(&self.store.objects, &was, &is) }
+    }
+
     /// Plans ignored files. Deleted files are restored, and files that a tool named are undone like
     /// tracked files. Other changes are only undone on request.
     pub(super) fn ignored_files(&mut self, hidden: &[Hidden<'_>]) -> Result<(), Error> {
@@ -43,74 +50,8 @@ impl Inverter<'_> {
                 companion.as_ref().map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
             };
             for change in changes(objects, &tree(&was), &tree(&is))? {
-                let path = &change.path;
-                // Paths that one of the snapshots holds have been planned from there.
-                let crossed = find(objects, &span.before.snapshot, path)?.is_some()
-                    || find(objects, &span.after.snapshot, path)?.is_some();
-                if !self.inversion.is_asked_for(path)
-                    || self.inversion.is_done(span, path)
-                    || crossed
-                    || span.earlier_ignored.contains(path)
-                    || !(span.owns_unnamed() || span.named.contains(path))
-                    || is_transient(self.store, &change)?
-                {
-                    continue;
-                }
-                let mut written = span.named.iter().chain(span.paths.iter().flatten());
-                let named = match span.info {
-                    Some(_) => span.named.contains(path),
-                    // An undo or restore lists the ignored files that it wrote. Others only became
-                    // visible or hidden because it changed the ignore rules.
-                    None if written.any(|written| written == path) => true,
-                    None => continue,
-                };
-                let credits = &span.after.details.credits;
-                let may = |credit: &Credit| !credit.only_named;
-                let shared = credits.len() > 1 && !self.inversion.takes_all_of(&span.after, may);
-                let unknown = was.as_ref().is_some_and(|was| was.is_unknown(path.as_bytes()));
-                // Nothing shows whether an interrupted step or the user changed an ignored file.
-                let undecided = span.inferred && !self.inversion.unclear;
-                let asked = self.inversion.ignored
-                    && !shared
-                    && (!undecided || self.inversion.takes_undecided(path));
-                let was_absent = || {
-                    let bytes = path.as_bytes();
-                    let proven = was.as_ref().is_none_or(|was| was.proves_absent(bytes));
-                    proven && !self.is_older(bytes, span)
-                };
-                // The file is older than the step and was not proven absent: it probably existed in
-                // a directory that no scan had entered.
-                let proven = |was: &Companion| was.proves_absent(path.as_bytes());
-                let is_old =
-                    !was.as_ref().is_none_or(proven) && self.is_older(path.as_bytes(), span);
-                if change.status() == Status::Added && is_old && !named {
-                    continue;
-                }
-                let why = match change.status() {
-                    Status::Deleted => None,
-                    Status::Modified if named || asked => None,
-                    Status::Added if !unknown && (named || (asked && was_absent())) => None,
-                    Status::Modified => Some("an ignored file was changed"),
-                    Status::Added => Some("an ignored file was made"),
-                };
-                match why {
-                    Some(why) => {
-                        let left = Conflict {
-                            path: path.clone(),
-                            reason: ConflictReason::Ignored,
-                            why: why.into(),
-                        };
-                        self.out.ignored_left.push(left);
-                    }
-                    None => {
-                        let usual = change.before.map_or(0o644, |entry| usual_mode(entry.kind));
-                        let mode =
-                            was.as_ref().map_or(usual, |was| was.mode_of(path.as_bytes(), usual));
-                        if change.before.is_none() {
-                            self.empty_out_of(path, span)?;
-                        }
-                        tracks.entry(path.clone()).or_default().push((change, mode));
-                    }
+                if let Some(mode) = self.ignored_change(span, was.as_ref(), &change)? {
+                    tracks.entry(change.path.clone()).or_default().push((change, mode));
                 }
             }
         }
@@ -118,6 +59,71 @@ impl Inverter<'_> {
             self.ignored_file(&path, &track, now.as_ref())?;
         }
         Ok(())
+    }
+
+    /// Returns whether to reverse a change of an ignored file, with its permissions before. Lists
+    /// the change as left if it was not asked for.
+    fn ignored_change(
+        &mut self,
+        span: &Span,
+        was: Option<&Companion>,
+        change: &Change,
+    ) -> Result<Option<u32>, Error> {
+        let objects = &self.store.objects;
+        let path = &change.path;
+        // Paths that one of the snapshots holds have been planned from there.
+        let crossed = find(objects, &span.before.snapshot, path)?.is_some()
+            || find(objects, &span.after.snapshot, path)?.is_some();
+        if !self.inversion.is_asked_for(path)
+            || self.inversion.is_done(span, path)
+            || crossed
+            || span.earlier_ignored.contains(path)
+            || !(span.owns_unnamed() || span.named.contains(path))
+            || is_transient(objects, change)?
+        {
+            return Ok(None);
+        }
+        let mut written = span.named.iter().chain(span.paths.iter().flatten());
+        let named = match span.info {
+            Some(_) => span.named.contains(path),
+            // An undo or restore lists the ignored files that it wrote. Others only became visible
+            // or hidden because it changed the ignore rules.
+            None if written.any(|written| written == path) => true,
+            None => return Ok(None),
+        };
+        let credits = &span.after.details.credits;
+        let may = |credit: &Credit| !credit.only_named;
+        let shared = credits.len() > 1 && !self.inversion.takes_all_of(&span.after, may);
+        let unknown = was.is_some_and(|was| was.is_unknown(path.as_bytes()));
+        // Nothing shows whether an interrupted step or the user changed an ignored file.
+        let undecided = span.inferred && !self.inversion.unclear;
+        let asked = self.inversion.ignored
+            && !shared
+            && (!undecided || self.inversion.takes_undecided(path));
+        let proven = was.is_none_or(|was| was.proves_absent(path.as_bytes()));
+        let is_old = || self.is_older(path.as_bytes(), span);
+        // The file is older than the step and was not proven absent: it probably existed in a
+        // directory that no scan had entered.
+        if change.status() == Status::Added && !proven && !named && is_old() {
+            return Ok(None);
+        }
+        let why = match change.status() {
+            Status::Deleted => None,
+            Status::Modified if named || asked => None,
+            Status::Added if !unknown && (named || (asked && proven && !is_old())) => None,
+            Status::Modified => Some("an ignored file was changed"),
+            Status::Added => Some("an ignored file was made"),
+        };
+        if let Some(why) = why {
+            let (path, reason) = (path.clone(), ConflictReason::Ignored);
+            self.out.ignored_left.push(Conflict { path, reason, why: why.into() });
+            return Ok(None);
+        }
+        if change.before.is_none() {
+            self.empty_out_of(path, span)?;
+        }
+        let usual = change.before.map_or(0o644, |entry| usual_mode(entry.kind));
+        Ok(Some(was.map_or(usual, |was| was.mode_of(path.as_bytes(), usual))))
     }
 
     /// Adds files that the span changed and that are ignored since to `tracks`. The companion holds
@@ -190,8 +196,7 @@ impl Inverter<'_> {
                     Some(at) => self.out.request.modes[at].to = to,
                     None => {
                         self.out.ignored.push(path);
-                        let change = ModeChange { path: bytes, from, to, is_dir: false };
-                        self.out.request.modes.push(change);
+                        self.out.request.modes.push(ModeChange::of_file(bytes, from, to));
                     }
                 }
             } else {
@@ -203,18 +208,18 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    fn ignored_file(
+    /// Returns the present state of a path that only companions hold. Returns `None` if it cannot be
+    /// merged or has been planned already.
+    fn ignored_ours(
         &mut self,
         path: &TreePath,
-        track: &[(Change, u32)],
         now: Option<&Companion>,
-    ) -> Result<(), Error> {
-        let objects = &self.store.objects;
+    ) -> Result<Option<State>, Error> {
         let kept = match now {
-            Some(now) => find(objects, &now.tree, path)?,
+            Some(now) => find(&self.store.objects, &now.tree, path)?,
             None => None,
         };
-        let ours = match (self.now.at(path.as_bytes()), kept) {
+        let entry = match (self.now.at(path.as_bytes()), kept) {
             // Only the companion covers files in ignored directories.
             (_, Some(entry)) => Some(entry),
             (NowAt::Nothing, None)
@@ -226,7 +231,7 @@ impl Inverter<'_> {
             (NowAt::File { entry, .. }, None) => {
                 if self.out.request.wanted.contains_key(path.as_bytes()) || self.has_conflict(path)
                 {
-                    return Ok(());
+                    return Ok(None);
                 }
                 Some(entry)
             }
@@ -236,9 +241,20 @@ impl Inverter<'_> {
             (NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_), None) => {
                 let why = "it is ignored, and what is there now is not kept";
                 self.conflict(path, ConflictReason::NotProven, why.into());
-                return Ok(());
+                return Ok(None);
             }
         };
+        Ok(Some(State { entry, is_hidden: true }))
+    }
+
+    fn ignored_file(
+        &mut self,
+        path: &TreePath,
+        track: &[(Change, u32)],
+        now: Option<&Companion>,
+    ) -> Result<(), Error> {
+        let objects = &self.store.objects;
+        let Some(State { entry: ours, .. }) = self.ignored_ours(path, now)? else { return Ok(()) };
         let mut wanted = ours;
         let mut mode = 0o644;
         // Only content that the store holds can be merged.

@@ -35,30 +35,31 @@
 //! 10. `keep_traded_places` leaves what lies below a path in conflict.
 
 mod databases;
+mod files;
 mod halves;
 mod ignored;
 mod modes;
+mod permissions;
 mod renames;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 
-use crate::compare::{Change, Entry, Now, NowAt, Trees, changes, find};
+use crate::compare::{Change, Entry, Now, Trees, changes, find};
 use crate::error::Error;
 use crate::fs::Dir;
-use crate::git::{EntryKind, Hasher, Kind, ObjectId};
+use crate::git::{Hasher, Kind, ObjectId};
 use crate::log::{Credit, Operation, read_companion};
 use crate::pack::PackWriter;
 use crate::path::{TreePath, dirs_above};
-use crate::restore::{Absence, KeptReason, Request, Wanted, is_dir_of};
+use crate::restore::{Absence, Request, database_of_log, is_dir_of, is_transient};
 use crate::scan::EntryStat;
 use crate::session::history::{History, Span};
 use crate::session::report::{Conflict, ConflictReason};
 use crate::store::Store;
 
-use databases::{database_of_log, is_transient};
-use modes::{ModeStep, with_mode};
+use permissions::ModeStep;
 
 const NO_MERGE: &str = "it was changed since, and the changes do not merge";
 
@@ -175,14 +176,6 @@ pub(super) fn invert(
     Ok(out)
 }
 
-/// Returns whether changes, newest first, are contiguous and end in the state that they began with,
-/// for instance a revert and the steps that it reversed.
-fn cancels_out(changes: &[(Change, &Span)]) -> bool {
-    let gapless = changes.windows(2).all(|pair| pair[0].0.before == pair[1].0.after);
-    let ends = changes.first().zip(changes.last());
-    gapless && ends.is_some_and(|((newest, _), (oldest, _))| newest.after == oldest.before)
-}
-
 /// A path that the later snapshot of a span leaves out because it is ignored or skipped.
 struct Hidden<'a> {
     change: Change,
@@ -222,7 +215,7 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
             if database_of_log(&change.path).is_some() {
                 logs.push((change.clone(), span));
             }
-            if inversion.is_done(span, &change.path) || is_transient(store, &change)? {
+            if inversion.is_done(span, &change.path) || is_transient(&store.objects, &change)? {
                 continue;
             }
             if let (None, Some(aside)) = (change.before, &aside) {
@@ -260,123 +253,6 @@ struct Inverter<'a> {
 }
 
 impl Inverter<'_> {
-    /// Reverses the changes of one path, newest first. Starts from the present file or from
-    /// `merged`, which is the file from under its new name with the newest change already reversed.
-    fn path(
-        &mut self,
-        path: &TreePath,
-        track: &Track<'_>,
-        merged: Option<Entry>,
-    ) -> Result<(), Error> {
-        let mut is_hidden = false;
-        let ours = match self.now.at(path.as_bytes()) {
-            NowAt::File { entry, .. } => Some(entry),
-            NowAt::Dir if !self.left_a_directory(path, track)? => {
-                let why = "a directory was made there since";
-                self.conflict(path, ConflictReason::Merge, why.into());
-                return Ok(());
-            }
-            NowAt::Dir => None,
-            // Not listed does not mean absent: a scan skips ignored and some other directories.
-            NowAt::Nothing => match self.absence.doubt(path)? {
-                None => None,
-                Some(KeptReason::SkippedThen { why }) => {
-                    self.conflict(path, ConflictReason::NotProven, why);
-                    return Ok(());
-                }
-                // Listed as ignored, so that a redo knows that this undo wrote or removed it.
-                Some(_) => match self.on_disk(path).inspect(|_| is_hidden = true) {
-                    Some(ours) if !self.store.objects.holds(&ours.id) => {
-                        self.conflict(path, ConflictReason::Merge, NO_MERGE.into());
-                        return Ok(());
-                    }
-                    found => found,
-                },
-            },
-            // A file that became ignored or too large since is captured before it is replaced.
-            NowAt::Unsaved(why) => match self.on_disk(path) {
-                Some(ours) if self.store.objects.holds(&ours.id) => {
-                    is_hidden = true;
-                    Some(ours)
-                }
-                _ => {
-                    self.conflict(path, ConflictReason::NotProven, why);
-                    return Ok(());
-                }
-            },
-        };
-        let mut wanted = merged.or(ours);
-        if merged.is_none() && cancels_out(&track.changes) {
-            return if ours.is_none() { self.empty_out(path, track) } else { Ok(()) };
-        }
-        let mut moved = false;
-        for (change, span) in track.changes.iter().skip(usize::from(merged.is_some())) {
-            if change.before.is_none() && wanted == change.after {
-                // An undo or restore creates a file only after checking that the path is free.
-                let is_ours = span.info.is_none() && span.named.contains(path);
-                let doubt = Absence::of_operation(self.store, &span.before).doubt(path)?;
-                if doubt.is_some() && self.is_untouched(path, span) {
-                    // The file existed before and only became visible because the rules changed.
-                    return Ok(());
-                }
-                if let Some(reason) = doubt.filter(|_| !is_ours) {
-                    self.conflict(path, ConflictReason::NotProven, reason.describe());
-                    return Ok(());
-                }
-            }
-            let forced = self.is_forced();
-            match self.merge(wanted, change)? {
-                Some(merged) if self.keeps_lines(merged, change)? => {
-                    moved = true;
-                    wanted = if forced { change.before } else { merged };
-                }
-                Some(merged) => wanted = merged,
-                None if forced => wanted = change.before,
-                None => {
-                    self.conflict(path, ConflictReason::Merge, NO_MERGE.into());
-                    return Ok(());
-                }
-            }
-        }
-        if moved && self.inversion.on_conflict == OnConflict::Keep {
-            let why = "lines of the step were moved within the file and are still there";
-            self.conflict(path, ConflictReason::Merge, why.into());
-        }
-        if wanted == ours {
-            // A directory that the step created is removed even if its last file was removed since.
-            return if ours.is_none() { self.empty_out(path, track) } else { Ok(()) };
-        }
-        if is_hidden || (ours.is_none() && self.absence.doubt(path)?.is_some()) {
-            self.out.ignored.push(path.clone());
-        }
-        let mode = self.merged_mode(path, wanted.map_or(EntryKind::File, |entry| entry.kind));
-        let wanted = match wanted {
-            Some(entry) => {
-                let unlinked = track.changes.iter().flat_map(|(_, span)| {
-                    span.after.details.unlinked.iter().filter(|name| name.from == *path)
-                });
-                let others = unlinked.map(|name| (name.from.as_bytes(), name.to.as_bytes()));
-                let others = others.map(|(name, other)| (name.to_vec(), other.to_vec()));
-                self.out.request.relinked.extend(others.filter(|_| ours.is_none()));
-                Wanted::Entry { entry: with_mode(entry, mode), mode }
-            }
-            None => {
-                self.empty_out(path, track)?;
-                Wanted::Absent
-            }
-        };
-        self.out.request.wanted.insert(path.as_bytes().to_vec(), wanted);
-        Ok(())
-    }
-
-    /// Returns whether the newest change of a path left a directory or the undo may replace one.
-    fn left_a_directory(&self, path: &TreePath, track: &Track<'_>) -> Result<bool, Error> {
-        let forced = self.inversion.on_conflict == OnConflict::TakeTheirs;
-        let Some((_, span)) = track.changes.first().filter(|_| !forced) else { return Ok(true) };
-        let (trees, meta) = (Trees::new(&self.store.objects), Some(&span.after.meta));
-        is_dir_of(&trees, &span.after.snapshot, meta, path.as_bytes())
-    }
-
     /// Leaves everything below a path in conflict: if a file and a directory traded places, either
     /// both change or neither.
     fn keep_traded_places(&mut self) {
@@ -453,12 +329,6 @@ impl Inverter<'_> {
         }
     }
 
-    /// Returns whether a file was last changed before a span began.
-    fn is_untouched(&self, path: &TreePath, span: &Span) -> bool {
-        let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return false };
-        span.began_millis > 0 && stat.ctime.millis() < span.began_millis
-    }
-
     /// Returns whether a file or directory was created before the step of a span began.
     fn is_older(&self, path: &[u8], span: &Span) -> bool {
         let (parent, name) = crate::path::split(path);
@@ -482,32 +352,5 @@ impl Inverter<'_> {
             }
         }
         hasher.finish().map(|id| Entry { kind, id })
-    }
-
-    /// Requests the removal of directories that the changes created, if they end up empty.
-    fn empty_out(&mut self, path: &TreePath, track: &Track<'_>) -> Result<(), Error> {
-        for (change, span) in &track.changes {
-            if change.before.is_none() {
-                self.empty_out_of(path, span)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn empty_out_of(&mut self, path: &TreePath, span: &Span) -> Result<(), Error> {
-        for dir in dirs_above(path.as_bytes()) {
-            let parent = TreePath::from_scan(dir.to_vec());
-            let is_dir = |operation: &Operation| -> Result<bool, Error> {
-                let found = find(&self.store.objects, &operation.snapshot, &parent)?;
-                let empty = &operation.meta.empty_dirs;
-                Ok(found.is_some_and(|entry| entry.kind.is_tree())
-                    || empty.iter().any(|empty| empty.is_within(&parent)))
-            };
-            // A directory that was ignored before is not recorded, so redo could not recreate it.
-            if is_dir(&span.after)? && !is_dir(&span.before)? && !self.was_ignored_dir(span, dir)? {
-                self.out.request.emptied.insert(dir.to_vec());
-            }
-        }
-        Ok(())
     }
 }

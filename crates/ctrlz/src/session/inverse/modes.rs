@@ -6,81 +6,21 @@ use crate::compare::{Change, Entry, NowAt, Trees, changes, find};
 use crate::error::Error;
 use crate::fs::MODE_BITS;
 use crate::git::{EntryKind, ObjectId};
-use crate::log::{Operation, read_companion};
+use crate::log::{Meta, Operation, read_companion};
 use crate::path::{TreePath, dirs_above};
 use crate::restore::{ModeChange, Modes, is_dir_of};
 use crate::session::history::Span;
 use crate::session::report::ConflictReason;
 
+use super::permissions::{ModeStep, merge_modes, usual_mode};
 use super::{Inverter, Track};
-
-/// Permissions of a path before and after a change, or `None` where there was no file.
-#[derive(Clone, Copy)]
-pub(super) struct ModeStep {
-    before: Option<u32>,
-    after: Option<u32>,
-}
-
-impl ModeStep {
-    /// Returns whether permissions that are neither those before nor those after the change were
-    /// set since.
-    fn conflicts_with(self, mode: Option<u32>) -> bool {
-        let sides = [self.before, self.after];
-        mode.is_some() && sides.iter().all(Option::is_some) && !sides.contains(&mode)
-    }
-}
-
-/// Permissions without the changes of the spans.
-struct MergedMode {
-    mode: Option<u32>,
-    /// Whether a later modification is kept instead.
-    has_conflict: bool,
-}
-
-/// Returns the permissions with `changes` reversed, newest first. Later modifications are kept
-/// unless `forced`.
-fn merge_modes(present: Option<u32>, changes: &[ModeStep], forced: bool) -> MergedMode {
-    let mut merged = MergedMode { mode: present, has_conflict: false };
-    for change in changes {
-        let is_conflict = change.conflicts_with(merged.mode);
-        merged.has_conflict |= is_conflict && !forced;
-        if merged.mode.is_none() || merged.mode == change.after || (is_conflict && forced) {
-            merged.mode = change.before;
-        }
-    }
-    // A file that the changes created and that stays keeps its permissions.
-    MergedMode { mode: merged.mode.or(present), ..merged }
-}
 
 const OTHER_MODE: &str = "its permissions were changed since";
 
-/// Returns the entry with the kind that matches its permissions.
-pub(super) fn with_mode(entry: Entry, mode: u32) -> Entry {
-    let kind = match entry.kind {
-        EntryKind::File | EntryKind::Executable if mode & 0o100 != 0 => EntryKind::Executable,
-        EntryKind::File | EntryKind::Executable => EntryKind::File,
-        other => other,
-    };
-    Entry { kind, ..entry }
-}
-
-pub(super) fn usual_mode(kind: EntryKind) -> u32 {
-    if kind == EntryKind::Executable { 0o755 } else { 0o644 }
-}
-
-/// Returns the permissions of a directory in an operation, or `None` if it did not exist. `modes`
-/// holds the exceptional ones. Bits that the operation does not record are taken from `present`.
-fn dir_mode_in(
-    operation: &Operation,
-    modes: &HashMap<Vec<u8>, u32>,
-    path: &[u8],
-    present: u32,
-    trees: &Trees<'_>,
-) -> Result<Option<u32>, Error> {
-    let meta = &operation.meta;
-    let is_there = is_dir_of(trees, &operation.snapshot, Some(meta), path)?;
-    let mode = modes.get(path).copied().unwrap_or(meta.common.dir);
-    Ok(is_there.then(|| mode | meta.unrecorded_bits(present)))
+/// Returns the paths whose permissions one of two records lists.
+fn listed_modes(one: &Meta, other: &Meta) -> BTreeSet<Vec<u8>> {
+    let listed = one.modes.iter().chain(&other.modes);
+    listed.map(|(path, _)| path.as_bytes().to_vec()).collect()
 }
 
 impl Inverter<'_> {
@@ -118,14 +58,9 @@ impl Inverter<'_> {
                     Some(entry) => self.kept_mode(span, path, entry.kind)?,
                     None => None,
                 };
-                let special = |modes: &Modes<'_>| match self.now.at(path.as_bytes()) {
-                    NowAt::File { stat, .. } => modes.unrecorded(stat.mode),
-                    NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_) => 0,
-                };
-                let of = |modes: &Modes<'_>, entry: Entry| {
-                    modes.of_file(path.as_bytes(), entry.kind) | special(modes)
-                };
                 let is_file = |entry: &Entry| entry.kind.is_file();
+                let of =
+                    |modes: &Modes<'_>, entry: Entry| self.mode_left_by(modes, path, entry.kind);
                 let before = change.before.filter(is_file).map(|entry| of(&then, entry));
                 let after = change.after.filter(is_file).map(|entry| of(&left, entry));
                 let before = was_kept.or(before);
@@ -143,16 +78,10 @@ impl Inverter<'_> {
                 let Some(kind) = found.map(|entry| entry.kind).filter(|kind| kind.is_file()) else {
                     continue;
                 };
-                let special = match self.now.at(path.as_bytes()) {
-                    NowAt::File { stat, .. } => stat.mode & 0o7000,
-                    _ => 0,
-                };
                 if own {
-                    let of = |modes: &Modes<'_>| {
-                        let mode = modes.of_file(path.as_bytes(), kind);
-                        Some(mode | modes.unrecorded(special))
-                    };
-                    steps.push((path.clone(), ModeStep { before: of(&then), after: of(&left) }));
+                    let of = |modes: &Modes<'_>| Some(self.mode_left_by(modes, &path, kind));
+                    let step = ModeStep { before: of(&then), after: of(&left) };
+                    steps.push((path, step));
                 }
             }
             for (path, step) in steps {
@@ -164,6 +93,16 @@ impl Inverter<'_> {
         Ok(())
     }
 
+    /// Returns the permissions of a file in a record. Bits that the record does not include are
+    /// those of the present file.
+    fn mode_left_by(&self, record: &Modes<'_>, path: &TreePath, kind: EntryKind) -> u32 {
+        let present = match self.now.at(path.as_bytes()) {
+            NowAt::File { stat, .. } => stat.mode,
+            NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_) => 0,
+        };
+        record.of_file(path.as_bytes(), kind) | record.unrecorded(present)
+    }
+
     /// Returns the files whose permissions a span may have changed.
     fn paths_with_other_modes(&self, span: &Span) -> Result<Vec<TreePath>, Error> {
         let (before, after) = (&span.before.meta, &span.after.meta);
@@ -171,9 +110,7 @@ impl Inverter<'_> {
             if before.modes == after.modes {
                 return Ok(Vec::new());
             }
-            let listed = before.modes.iter().chain(&after.modes);
-            let listed: BTreeSet<Vec<u8>> =
-                listed.map(|(text, _)| text.clone().into_bytes()).collect();
+            let listed = listed_modes(before, after);
             return Ok(listed.iter().filter_map(|bytes| TreePath::parse(bytes).ok()).collect());
         }
         // The common permissions changed, which apply to most files, so any file may be affected.
@@ -218,8 +155,7 @@ impl Inverter<'_> {
             // Spans are visited newest first, so that the oldest change of a directory decides.
             for dir in before.empty_dirs.iter().filter(|dir| !made.contains(dir)) {
                 if asked(dir) && span.owns_dir(dir) {
-                    let mode = before.mode_map().get(dir.as_bytes()).copied();
-                    let mode = mode.unwrap_or(before.common.dir);
+                    let mode = Modes::of(Some(before)).of_dir(dir.as_bytes());
                     self.out.request.emptied.remove(dir.as_bytes());
                     self.out.request.dirs.insert(dir.as_bytes().to_vec(), mode);
                 }
@@ -268,8 +204,7 @@ impl Inverter<'_> {
                 conflicts.push(TreePath::from_scan(path.clone()));
             }
             if let Some(to) = merged.mode.filter(|to| *to != from) {
-                let path = path.clone();
-                self.out.request.modes.push(ModeChange { path, from, to, is_dir: false });
+                self.out.request.modes.push(ModeChange::of_file(path.clone(), from, to));
             }
         }
         for path in conflicts {
@@ -280,21 +215,18 @@ impl Inverter<'_> {
     /// Requests the permissions from before a span for directories that have to be recreated.
     fn dir_modes(&mut self, span: &Span, is_newest: bool) {
         let (before, after) = (&span.before.meta, &span.after.meta);
-        let (then, left) = (before.mode_map(), after.mode_map());
+        let (then, left) = (Modes::of(Some(before)), Modes::of(Some(after)));
         let request = &mut self.out.request;
         if is_newest {
             request.common_dir_mode = before.common.dir;
-            request.dir_modes = then.iter().map(|(path, mode)| (path.clone(), *mode)).collect();
+            request.dir_modes = before.mode_map().into_iter().collect();
         } else {
             // Only where the newer spans found the permissions that this span left.
-            for path in then.keys().chain(left.keys()) {
-                let found = request.dir_modes.get(path).copied();
-                let found = found.unwrap_or(request.common_dir_mode);
-                let of = |modes: &HashMap<Vec<u8>, u32>, usual| {
-                    modes.get(path).copied().unwrap_or(usual)
-                };
-                if found == of(&left, after.common.dir) {
-                    request.dir_modes.insert(path.clone(), of(&then, before.common.dir));
+            for path in listed_modes(before, after) {
+                let found = request.dir_modes.get(&path).copied();
+                if found.unwrap_or(request.common_dir_mode) == left.of_dir(&path) {
+                    let mode = then.of_dir(&path);
+                    request.dir_modes.insert(path, mode);
                 }
             }
         }
@@ -303,19 +235,15 @@ impl Inverter<'_> {
     /// Returns the directories whose permissions a span may have changed.
     fn dirs_with_other_modes(&self, span: &Span) -> Vec<Vec<u8>> {
         let (before, after) = (&span.before.meta, &span.after.meta);
-        let (then, left) = (before.mode_map(), after.mode_map());
-        let differs = |path: &&Vec<u8>| {
-            let mode = |modes: &HashMap<Vec<u8>, u32>, usual: u32| {
-                modes.get(*path).copied().unwrap_or(usual)
-            };
-            mode(&then, before.common.dir) != mode(&left, after.common.dir)
-        };
-        if before.common.dir == after.common.dir {
-            then.keys().chain(left.keys()).filter(differs).cloned().collect()
+        let (then, left) = (Modes::of(Some(before)), Modes::of(Some(after)));
+        let mut dirs: Vec<Vec<u8>> = if before.common.dir == after.common.dir {
+            listed_modes(before, after).into_iter().collect()
         } else {
-            let dirs = self.now.listing.dirs.iter().map(|dir| &dir.path);
-            dirs.filter(|path| !path.is_empty()).filter(differs).cloned().collect()
-        }
+            let dirs = self.now.listing.dirs.iter().map(|dir| dir.path.clone());
+            dirs.filter(|path| !path.is_empty()).collect()
+        };
+        dirs.retain(|path| then.of_dir(path) != left.of_dir(path));
+        dirs
     }
 
     /// Reverses permission changes of directories that stay. Spans compose: a directory that one
@@ -324,15 +252,19 @@ impl Inverter<'_> {
         let spans = self.inversion.spans;
         let paths: BTreeSet<Vec<u8>> =
             spans.iter().flat_map(|span| self.dirs_with_other_modes(span)).collect();
-        let listed = |span: &Span| [span.before.meta.mode_map(), span.after.meta.mode_map()];
-        let listed: Vec<[HashMap<Vec<u8>, u32>; 2]> = spans.iter().map(listed).collect();
+        let recorded: Vec<[Modes<'_>; 2]> = spans
+            .iter()
+            .map(|span| [&span.before, &span.after].map(|state| Modes::of(Some(&state.meta))))
+            .collect();
         for path in paths {
             let Ok(dir) = TreePath::parse(&path) else { continue };
             let Some(present) = self.now.dir_mode(&path) else { continue };
             let mut mode = Some(present);
-            for (span, [then, left]) in spans.iter().zip(&listed).rev() {
-                let of = |operation: &Operation, modes: &HashMap<Vec<u8>, u32>| {
-                    dir_mode_in(operation, modes, &path, present, trees)
+            for (span, [then, left]) in spans.iter().zip(&recorded).rev() {
+                let of = |operation: &Operation, modes: &Modes<'_>| -> Result<_, Error> {
+                    let meta = Some(&operation.meta);
+                    let is_there = is_dir_of(trees, &operation.snapshot, meta, &path)?;
+                    Ok(is_there.then(|| modes.of_dir(&path) | modes.unrecorded(present)))
                 };
                 let (before, after) = (of(&span.before, then)?, of(&span.after, left)?);
                 let change = ModeStep { before, after };
@@ -347,8 +279,7 @@ impl Inverter<'_> {
                 }
             }
             if let Some(to) = mode.filter(|to| *to != present) {
-                let change = ModeChange { path, from: present, to, is_dir: true };
-                self.out.request.modes.push(change);
+                self.out.request.modes.push(ModeChange::of_dir(path, present, to));
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::restore::Wanted;
 use crate::session::report::ConflictReason;
 use crate::workspace::is_binary;
 
-use super::modes::with_mode;
+use super::permissions::with_mode;
 use super::{Inverter, Track};
 
 /// Returns whether one file may be an edited version of the other: at least half of it is the same.
