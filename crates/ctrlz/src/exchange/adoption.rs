@@ -33,8 +33,8 @@ use crate::store::{
 };
 use crate::workspace::{Notice, Workspace};
 
-use super::arrival::{Arrival, Checker, Fate, adopt, arrivals};
-use super::import::note_from;
+use super::arrival::{Arrival, Checker, Fate, Origin, adopt, arrivals};
+use super::rejected::Rejected;
 
 /// Old stores below this total size are imported at once, larger ones in the background.
 const MAX_BYTES_AT_ONCE: u64 = 32 << 20;
@@ -316,45 +316,58 @@ impl Adoption<'_> {
         self.adopted.left_out.push(format!("{what}: {why}"));
     }
 
+    /// Returns the value, or `None` if a part of the old store was refused and is left out.
+    fn accepted<T>(
+        &mut self,
+        part: &str,
+        outcome: Result<T, Rejected>,
+    ) -> Result<Option<T>, Error> {
+        match outcome {
+            Ok(value) => Ok(Some(value)),
+            Err(Rejected::Refused(why)) => {
+                self.leave_out(part, &why);
+                Ok(None)
+            }
+            Err(Rejected::Failed(error)) => Err(error),
+        }
+    }
+
     /// Imports one log, either as the work tree's own history or as a separate log.
     fn log(&mut self, arrival: &Arrival, is_own: bool) -> Result<(), Error> {
-        let name = format!("log {}", arrival.name);
-        let beside = WorkTree::named(&self.store, &arrival.name);
-        if beside.last(&self.store)?.is_some() {
-            return Ok(());
+        let imported = self.import_log(arrival, is_own);
+        if let Some((operations, objects)) =
+            self.accepted(&format!("log {}", arrival.name), imported)?
+        {
+            self.adopted.operations += operations;
+            self.adopted.objects += objects;
         }
-        let mut checker = Checker::of(&self.store, &self.objects, self.progress)?;
-        let operations = match checker.log(arrival, &HashSet::new(), None)? {
-            Ok(Fate::News(count)) => count,
-            Ok(Fate::Known | Fate::Diverged) => return Ok(()),
-            Err(refusal) => {
-                drop(checker);
-                self.leave_out(&name, &refusal);
-                return Ok(());
-            }
+        Ok(())
+    }
+
+    /// Returns the number of new operations and of copied objects.
+    fn import_log(&self, arrival: &Arrival, is_own: bool) -> Result<(u64, u64), Rejected> {
+        let store = &self.store;
+        let beside = WorkTree::named(store, &arrival.name);
+        if beside.last(store)?.is_some() {
+            return Ok((0, 0));
+        }
+        let mut checker = Checker::of(store, &self.objects, self.progress)?;
+        let Fate::News(operations) = checker.log(arrival, &HashSet::new(), None)? else {
+            return Ok((0, 0));
         };
-        let copied = match self.copy(arrival.roots(&checker))? {
-            Ok(count) => count,
-            Err(refusal) => {
-                drop(checker);
-                self.leave_out(&name, &refusal);
-                return Ok(());
-            }
-        };
-        let (store, patience) = (&self.store, self.workspace.options().patience);
+        let objects = self.copy(arrival.roots(&checker))?;
+        let patience = self.workspace.options().patience;
         let own_lock = if is_own { Some(self.work_tree.lock(store, patience)?) } else { None };
         if own_lock.is_some() && self.work_tree.last(store)?.is_none() {
             adopt(store, &self.work_tree, arrival, &checker)?;
         } else {
             drop(own_lock);
-            let label = self.adopted.from.file_name().unwrap_or_default().to_string_lossy();
-            let _lock = note_from(store, &beside, &label, self.work_tree.id(), patience)?;
+            let from = self.adopted.from.file_name().unwrap_or_default().to_string_lossy();
+            let origin = Origin { from: &from, into: self.work_tree.id(), patience };
+            let _lock = origin.note(store, &beside)?;
             adopt(store, &beside, arrival, &checker)?;
         }
-        drop(checker);
-        self.adopted.operations += operations;
-        self.adopted.objects += copied;
-        Ok(())
+        Ok((operations, objects))
     }
 
     /// Imports the trees of a plain repository: other programs name snapshots by tree and keep no
@@ -382,21 +395,20 @@ impl Adoption<'_> {
         }
         let mut kept = BTreeMap::new();
         for root in trees.into_iter().filter(|id| !inner.contains(id)) {
-            let checked = Checker::of(&self.store, &self.objects, self.progress)?.snapshot(root)?;
-            let copied = match checked {
-                Ok(()) => self.copy(vec![root])?,
-                Err(refusal) => Err(refusal),
-            };
-            match copied {
-                Ok(count) => {
-                    self.adopted.objects += count;
-                    self.adopted.snapshots += 1;
-                    kept.insert(root.to_string(), root);
-                }
-                Err(refusal) => self.leave_out(&format!("snapshot {root}"), &refusal),
+            let imported = self.import_snapshot(root);
+            if let Some(objects) = self.accepted(&format!("snapshot {root}"), imported)? {
+                self.adopted.objects += objects;
+                self.adopted.snapshots += 1;
+                kept.insert(root.to_string(), root);
             }
         }
         if kept.is_empty() { Ok(()) } else { self.keep(&kept) }
+    }
+
+    /// Returns the number of copied objects.
+    fn import_snapshot(&self, root: ObjectId) -> Result<u64, Rejected> {
+        Checker::of(&self.store, &self.objects, self.progress)?.tree(root)?;
+        self.copy(vec![root])
     }
 
     /// Keeps snapshots alive with a single ref to a commit whose tree contains all of them.
@@ -420,8 +432,8 @@ impl Adoption<'_> {
     }
 
     /// Copies objects and everything they reference, checking each against its hash. Returns the
-    /// number of copied objects, or the reason for refusing.
-    fn copy(&self, roots: Vec<ObjectId>) -> Result<Result<u64, String>, Error> {
+    /// number of copied objects.
+    fn copy(&self, roots: Vec<ObjectId>) -> Result<u64, Rejected> {
         let store = &self.store;
         let room = self.workspace.context().quota_use(store.path())?.left();
         let pack = PackWriter::new(&store.objects_dir());
@@ -435,35 +447,34 @@ impl Adoption<'_> {
             self.progress.check()?;
             let (kind, content) = match self.objects.read_known(&id) {
                 Ok(Some(found)) => found,
-                Ok(None) => return Ok(Err(format!("object {id} is missing"))),
+                Ok(None) => return Err(format!("object {id} is missing").into()),
                 Err(Error::Store(StoreError::Damaged { why, .. })) => {
-                    return Ok(Err(format!("object {id}: {why}")));
+                    return Err(format!("object {id}: {why}").into());
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             };
             bytes += content.len() as u64;
             if bytes > room {
-                return Ok(Err("the quota of the store has no room for it".into()));
+                return Err("the quota of the store has no room for it".into());
             }
             pack.add(kind, &content, |_| false)?;
             count += 1;
             match kind {
                 Kind::Commit => {
-                    let Some(commit) = parse_commit(&content) else {
-                        return Ok(Err(format!("commit {id} cannot be read")));
-                    };
+                    let commit = parse_commit(&content)
+                        .ok_or_else(|| format!("commit {id} cannot be read"))?;
                     waiting.extend(commit.parents.into_iter().chain([commit.tree]));
                 }
                 Kind::Tree => match parse_tree(content) {
                     Ok(tree) => waiting.extend(tree.iter().map(|entry| entry.id)),
-                    Err(why) => return Ok(Err(format!("tree {id}: {why}"))),
+                    Err(why) => return Err(format!("tree {id}: {why}").into()),
                 },
                 Kind::Blob | Kind::Tag => (),
             }
         }
         pack.publish()?;
         store.objects.refresh()?;
-        Ok(Ok(count))
+        Ok(count)
     }
 }
 

@@ -9,15 +9,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
+use std::time::Duration;
 
 use crate::compare::MAX_PATHS;
-use crate::error::{Error, ExchangeError, StoreError};
-use crate::git::{EntryKind, Kind, ObjectId, Tree};
-use crate::log::{Operation, WorkTree, companion_before, read_companion, read_operation};
+use crate::error::{Error, ExchangeError};
+use crate::git::{EntryKind, Kind, ObjectId};
+use crate::log::{Operation, Source, WorkTree, companion_before, read_companion, read_operation};
 use crate::pack::Objects;
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
-use crate::store::{Incoming, Store, Tombstones};
+use crate::store::{Incoming, Lock, Store, Tombstones};
+
+use super::rejected::{Rejected, refused};
 
 /// Ref prefix in files and on servers, independent of the local prefix.
 pub(super) const SHARED: &str = "refs/ctrlz/";
@@ -33,9 +36,6 @@ pub enum OnPurged {
     /// Imports them.
     Allow,
 }
-
-/// Reason for refusing received objects.
-pub(super) type Refusal = String;
 
 /// The refs of one received log.
 #[derive(Clone, Debug, Default)]
@@ -188,11 +188,11 @@ impl<'a> Checker<'a> {
         arrival: &Arrival,
         known: &HashSet<ObjectId>,
         head: Option<ObjectId>,
-    ) -> Result<Result<Fate, Refusal>, Error> {
+    ) -> Result<Fate, Rejected> {
         self.newest = None;
-        let Some(first) = arrival.log else { return Ok(Ok(Fate::Known)) };
+        let Some(first) = arrival.log else { return Ok(Fate::Known) };
         if known.contains(&first) {
-            return Ok(Ok(Fate::Known));
+            return Ok(Fate::Known);
         }
         let mut met = None;
         let mut count = 0;
@@ -202,27 +202,20 @@ impl<'a> Checker<'a> {
                 met = Some(commit);
                 break;
             }
-            let operation = match self.operation(&commit, newer.as_ref())? {
-                Ok(operation) => operation,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
+            let operation = self.operation(&commit, newer.as_ref())?;
             count += 1;
             next =
                 before(&operation, &arrival.past).map(|commit| (commit, Some(operation.clone())));
             self.newest.get_or_insert(operation);
         }
         for (end, commit) in &arrival.past {
-            if let Err(refusal) = self.past(end, commit, known)? {
-                return Ok(Err(refusal));
-            }
+            self.past(end, commit, known)?;
         }
-        if let Err(refusal) = self.companions(arrival)? {
-            return Ok(Err(refusal));
-        }
-        Ok(Ok(match (head, met) {
+        self.companions(arrival)?;
+        Ok(match (head, met) {
             (Some(head), met) if met != Some(head) => Fate::Diverged,
             _ => Fate::News(count),
-        }))
+        })
     }
 
     /// Checks a past segment, whether or not the chain of the log reached it.
@@ -231,28 +224,24 @@ impl<'a> Checker<'a> {
         end: &str,
         commit: &ObjectId,
         known: &HashSet<ObjectId>,
-    ) -> Result<Result<(), Refusal>, Error> {
+    ) -> Result<(), Rejected> {
         let mut next = Some((*commit, None));
         let mut expected = Some(end);
         while let Some((commit, newer)) = next {
             if known.contains(&commit) || self.commits.contains_key(&commit) {
                 let id = self.commits.get(&commit).map(String::as_str);
-                return Ok(match (expected, id) {
+                return match (expected, id) {
                     (Some(end), Some(id)) if end != id => Err("a segment ends elsewhere".into()),
                     _ => Ok(()),
-                });
+                };
             }
-            let operation = match self.operation(&commit, newer.as_ref())? {
-                Ok(operation) => operation,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
+            let operation = self.operation(&commit, newer.as_ref())?;
             if expected.take().is_some_and(|end| end != operation.id) {
-                return Ok(Err("a segment ends elsewhere".into()));
+                return Err("a segment ends elsewhere".into());
             }
-            let parent = operation.parent.filter(|_| operation.follows.is_none());
-            next = parent.map(|commit| (commit, Some(operation)));
+            next = operation.parent_in_segment().map(|commit| (commit, Some(operation)));
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Checks one operation and its snapshot.
@@ -260,37 +249,29 @@ impl<'a> Checker<'a> {
         &mut self,
         commit: &ObjectId,
         newer: Option<&Operation>,
-    ) -> Result<Result<Operation, Refusal>, Error> {
+    ) -> Result<Operation, Rejected> {
         self.progress.check()?;
-        let operation = match refused(read_operation(self.objects, commit))? {
-            Ok(operation) => operation,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        let operation = refused(read_operation(self.objects, commit))?;
         let ids = std::iter::once(&operation.id).chain(&operation.follows);
         // Strictly descending ids exclude cycles.
         let is_older = newer.is_none_or(|newer| operation.id < newer.id);
         if !ids.into_iter().all(|id| is_operation_id(id)) || !is_older {
-            return Ok(Err(format!("operation {commit} is out of order")));
+            return Err(format!("operation {commit} is out of order").into());
         }
-        if let Err(refusal) = self.tree(operation.snapshot)? {
-            return Ok(Err(refusal));
-        }
+        self.tree(operation.snapshot)?;
         self.commits.insert(*commit, operation.id.clone());
-        Ok(Ok(operation))
+        Ok(operation)
     }
 
     /// Checks a tree and everything below it.
-    fn tree(&mut self, root: ObjectId) -> Result<Result<(), Refusal>, Error> {
+    pub(super) fn tree(&mut self, root: ObjectId) -> Result<(), Rejected> {
         let mut work = vec![(root, Vec::new())];
         while let Some((id, at)) = work.pop() {
             if id == ObjectId::EMPTY_TREE || !self.trees.insert(id) {
                 continue;
             }
             self.progress.check()?;
-            let tree: Tree = match refused(self.objects.tree(&id))? {
-                Ok(tree) => tree,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
+            let tree = refused(self.objects.tree(&id))?;
             let inner = tree.iter().filter(|entry| entry.kind.is_tree()).map(|entry| entry.id);
             let files = tree.iter().filter(|entry| !entry.kind.is_tree()).count() as u64;
             self.inner.insert(id, (inner.collect(), files));
@@ -300,28 +281,24 @@ impl<'a> Checker<'a> {
                     work.push((entry.id, path));
                 } else if self.blobs.insert(entry.id) {
                     if self.is_purged(&entry.id) {
-                        self.purged.insert(TreePath::parse(&path)?);
+                        self.purged.insert(TreePath::parse(&path).map_err(Error::from)?);
                     }
-                    match refused(self.objects.header(&entry.id))? {
-                        Ok(Some((Kind::Blob, _))) => (),
-                        Ok(_) => return Ok(Err(format!("blob {} is missing", entry.id))),
-                        Err(refusal) => return Ok(Err(refusal)),
+                    let header = refused(self.objects.header(&entry.id))?;
+                    if !matches!(header, Some((Kind::Blob, _))) {
+                        return Err(format!("blob {} is missing", entry.id).into());
                     }
                 }
-                if entry.kind == EntryKind::Symlink
-                    && let Err(refusal) = self.target(&entry.id)?
-                {
-                    return Ok(Err(refusal));
+                if entry.kind == EntryKind::Symlink {
+                    self.target(&entry.id)?;
                 }
             }
         }
-        Ok(self.shape(root).map(drop))
+        self.shape(root)
     }
 
-    /// Returns the height of a tree and the number of its files, counting each subtree as often as
-    /// it occurs. Refuses a tree that would exhaust time or memory: a few kilobytes can describe
-    /// thousands of nested directories, or billions of files.
-    fn shape(&mut self, root: ObjectId) -> Result<(u64, u64), Refusal> {
+    /// Refuses a tree that would exhaust time or memory: a few kilobytes can describe thousands of
+    /// nested directories, or billions of files. Each subtree counts as often as it occurs.
+    fn shape(&mut self, root: ObjectId) -> Result<(), Rejected> {
         const MAX_HEIGHT: u64 = 1_000;
         let mut work = vec![(root, false)];
         while let Some((id, is_ready)) = work.pop() {
@@ -342,60 +319,51 @@ impl<'a> Checker<'a> {
             let height = 1 + shapes.clone().map(|(height, _)| *height).max().unwrap_or(0);
             let paths = shapes.fold(*files, |sum, (_, paths)| sum.saturating_add(*paths));
             if height > MAX_HEIGHT {
-                return Err(format!("tree {id} has more than {MAX_HEIGHT} nested directories"));
+                let why = format!("tree {id} has more than {MAX_HEIGHT} nested directories");
+                return Err(why.into());
             }
             if paths > MAX_PATHS {
-                return Err(format!("tree {id} has more than {MAX_PATHS} paths"));
+                return Err(format!("tree {id} has more than {MAX_PATHS} paths").into());
             }
             self.shapes.insert(id, (height, paths));
         }
-        Ok(self.shapes.get(&root).copied().unwrap_or_default())
+        Ok(())
     }
 
     /// Refuses a symlink target that no file system accepts: every restore of its snapshot would
     /// fail.
-    fn target(&self, id: &ObjectId) -> Result<Result<(), Refusal>, Error> {
+    fn target(&self, id: &ObjectId) -> Result<(), Rejected> {
         const MAX_TARGET_BYTES: u64 = 4095;
-        let head = match refused(self.objects.blob_head(id, MAX_TARGET_BYTES + 1))? {
-            Ok(head) => head,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        let head = refused(self.objects.blob_head(id, MAX_TARGET_BYTES + 1))?;
         let is_possible =
             !head.is_empty() && head.len() as u64 <= MAX_TARGET_BYTES && !head.contains(&0);
-        Ok(if is_possible {
+        if is_possible {
             Ok(())
         } else {
-            Err(format!("symlink target {id} is empty, too long or holds a zero byte"))
-        })
+            Err(format!("symlink target {id} is empty, too long or holds a zero byte").into())
+        }
     }
 
-    fn companions(&mut self, arrival: &Arrival) -> Result<Result<(), Refusal>, Error> {
+    fn companions(&mut self, arrival: &Arrival) -> Result<(), Rejected> {
         for commit in arrival.private.values() {
             let mut next = Some(*commit);
             let mut seen = HashSet::new();
             while let Some(commit) = next.filter(|commit| seen.insert(*commit)) {
-                let companion = match refused(read_companion(self.objects, &commit))? {
-                    Ok(companion) => companion,
-                    Err(refusal) => return Ok(Err(refusal)),
+                let companion = refused(read_companion(self.objects, &commit))?;
+                self.tree(companion.tree)?;
+                next = match refused(companion_before(self.objects, &commit)) {
+                    Ok(before) => before,
+                    Err(Rejected::Refused(_)) => None,
+                    Err(failed) => return Err(failed),
                 };
-                if let Err(refusal) = self.tree(companion.tree)? {
-                    return Ok(Err(refusal));
-                }
-                next = refused(companion_before(self.objects, &commit))?.ok().flatten();
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    /// Returns whether the checked log matches a manifest.
-    pub(super) fn matches(&self, manifest: &super::export::Manifest) -> bool {
-        let newest = self.newest.as_ref().map(|newest| newest.snapshot);
-        self.commits.len() as u64 == manifest.operations && newest == Some(manifest.snapshot)
-    }
-
-    /// Checks a snapshot that no operation names.
-    pub(super) fn snapshot(&mut self, root: ObjectId) -> Result<Result<(), Refusal>, Error> {
-        self.tree(root)
+    /// Returns the number of operations that were checked.
+    pub(super) fn operations(&self) -> u64 {
+        self.commits.len() as u64
     }
 
     /// Returns whether a commit was checked.
@@ -409,19 +377,6 @@ fn before(operation: &Operation, past: &BTreeMap<String, ObjectId>) -> Option<Ob
     match &operation.follows {
         None => operation.parent,
         Some(id) => past.get(id).copied(),
-    }
-}
-
-/// Separates faults of the received objects, which are refusals, from errors of this machine.
-fn refused<T>(outcome: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
-    match outcome {
-        Ok(value) => Ok(Ok(value)),
-        Err(error)
-            if error.is_damage() || matches!(error, Error::Store(StoreError::Bomb { .. })) =>
-        {
-            Ok(Err(error.to_string()))
-        }
-        Err(error) => Err(error),
     }
 }
 
@@ -467,21 +422,19 @@ pub(super) fn check_all<'a>(
     objects: &'a Objects,
     arrivals: Vec<Arrival>,
     progress: &'a Progress,
-) -> Result<Result<(Vec<Checked>, Checker<'a>), Refusal>, Error> {
+) -> Result<(Vec<Checked>, Checker<'a>), Rejected> {
     let mut checker = Checker::of(store, objects, progress)?;
     let mut checked = Vec::new();
     for arrival in arrivals {
         let here = WorkTree::named(store, &arrival.name);
         let known = known_commits(store, &here)?;
         let head = store.refs.read(here.ref_name())?;
-        match checker.log(&arrival, &known, head)? {
-            Ok(fate) => {
-                checked.push(Checked { arrival, fate, newest: checker.newest.take() });
-            }
-            Err(refusal) => return Ok(Err(format!("log {}: {refusal}", arrival.name))),
-        }
+        let fate = checker
+            .log(&arrival, &known, head)
+            .map_err(|rejected| rejected.within(&format!("log {}", arrival.name)))?;
+        checked.push(Checked { arrival, fate, newest: checker.newest.take() });
     }
-    Ok(Ok((checked, checker)))
+    Ok((checked, checker))
 }
 
 /// Moves the received packs into the store if a log has new operations.
@@ -490,10 +443,26 @@ pub(super) fn publish(
     incoming: &Incoming,
     checked: &[Checked],
 ) -> Result<(), Error> {
-    if has_news(checked) { incoming.publish(store).map(drop) } else { Ok(()) }
+    let has_news = checked.iter().any(|checked| matches!(checked.fate, Fate::News(_)));
+    if has_news { incoming.publish(store).map(drop) } else { Ok(()) }
 }
 
-/// Returns whether any log has operations that are new here.
-fn has_news(checked: &[Checked]) -> bool {
-    checked.iter().any(|checked| matches!(checked.fate, Fate::News(_)))
+/// Where a log that is not of this work tree comes from.
+pub(super) struct Origin<'a> {
+    /// Server or file, as a label for users.
+    pub(super) from: &'a str,
+    /// Log of the work tree that imports it.
+    pub(super) into: &'a str,
+    /// Maximum time to wait for its lock.
+    pub(super) patience: Duration,
+}
+
+impl Origin<'_> {
+    /// Creates the directory of a log, locks it and records its source.
+    pub(super) fn note(&self, store: &Store, log: &WorkTree) -> Result<Lock, Error> {
+        log.create_dir()?;
+        let lock = log.lock(store, self.patience)?;
+        Source::note(log, self.from, self.into)?;
+        Ok(lock)
+    }
 }

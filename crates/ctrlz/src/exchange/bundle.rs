@@ -15,6 +15,8 @@ use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::pack::{Entry, TemporaryPack};
 use crate::scan::Progress;
 
+use super::rejected::Rejected;
+
 pub(super) const SIGNATURE: &[u8] = b"# v2 git bundle\n";
 /// Upper bound on the size of a bundle's ref list.
 const MAX_HEADER_BYTES: usize = 16 << 20;
@@ -30,9 +32,6 @@ pub(super) const OFFSET_DELTA: u8 = 6;
 const REF_DELTA: u8 = 7;
 pub(super) const PACK_HEADER_BYTES: u64 = 12;
 
-/// Reason why a bundle is refused.
-pub(crate) type Refusal = String;
-
 /// An opened bundle: its refs are read, its pack is not.
 pub(crate) struct Bundle {
     path: PathBuf,
@@ -43,10 +42,10 @@ pub(crate) struct Bundle {
 
 impl Bundle {
     /// Opens a file and reads its refs.
-    pub(crate) fn open(path: &Path) -> Result<Result<Bundle, Refusal>, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Bundle, Rejected> {
         let meta = path.metadata().named("open", path)?;
         if !meta.is_file() {
-            return Ok(Err("it is not a regular file".into()));
+            return Err("it is not a regular file".into());
         }
         let mut file = BufReader::new(File::open(path).named("open", path)?);
         let mut header = Vec::new();
@@ -60,10 +59,10 @@ impl Bundle {
             match line.as_slice() {
                 b"\n" => break,
                 line if line.ends_with(b"\n") => lines.push(line.trim_ascii_end().to_vec()),
-                _ => return Ok(Err("its list of refs has no end".into())),
+                _ => return Err("its list of refs has no end".into()),
             }
             if lines.len() == 1 && lines[0] != SIGNATURE.trim_ascii_end() {
-                return Ok(Err("it was not made by `ctrlz export`".into()));
+                return Err("it was not made by `ctrlz export`".into());
             }
         }
         let mut refs = Vec::new();
@@ -75,28 +74,21 @@ impl Bundle {
             });
             match (parsed, id) {
                 (Some((_, name)), Some(id)) => refs.push((name.to_owned(), id)),
-                _ => return Ok(Err("its list of refs is malformed".into())),
+                _ => return Err("its list of refs is malformed".into()),
             }
         }
         let pack_bytes = meta.len().saturating_sub(header.len() as u64);
-        Ok(Ok(Bundle { path: path.to_owned(), file, refs, pack_bytes }))
+        Ok(Bundle { path: path.to_owned(), file, refs, pack_bytes })
     }
 
     /// Copies and indexes the pack in `pack_dir`. Returns the number of objects.
-    pub(crate) fn unpack(
-        mut self,
-        pack_dir: &Path,
-        progress: &Progress,
-    ) -> Result<Result<u64, Refusal>, Error> {
+    pub(crate) fn unpack(mut self, pack_dir: &Path, progress: &Progress) -> Result<u64, Rejected> {
         crate::fs::check_free(pack_dir, |_| self.pack_bytes)?;
         let path = pack_dir.join("pack-incoming.pack");
         let mut copy = private::create(&path)?;
         std::io::copy(&mut self.file, &mut copy).named("copy", &self.path)?;
         copy.sync_all().named("flush", &path)?;
-        let (entries, checksum) = match index(&path, progress)? {
-            Ok(found) => found,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        let (entries, checksum) = index(&path, progress)?;
         let count = entries.len() as u64;
         let pack = TemporaryPack { path: path.clone(), entries, checksum };
         crate::pack::write_index(&pack)?;
@@ -104,7 +96,7 @@ impl Bundle {
             let to = pack_dir.join(format!("pack-{checksum}.{extension}"));
             std::fs::rename(path.with_extension(extension), &to).named("rename", &to)?;
         }
-        Ok(Ok(count))
+        Ok(count)
     }
 }
 
@@ -123,34 +115,24 @@ enum Base {
     Id(ObjectId),
 }
 
-type Indexed = Result<(Vec<Entry>, ObjectId), Refusal>;
-
 /// Finds every object of a pack and computes its id.
-fn index(path: &Path, progress: &Progress) -> Result<Indexed, Error> {
+fn index(path: &Path, progress: &Progress) -> Result<(Vec<Entry>, ObjectId), Rejected> {
     let file = File::open(path).named("open", path)?;
     let total = file.metadata().named("look at", path)?.len();
     let mut taker = Taker { input: BufReader::with_capacity(256 << 10, file), at: 0, seen: None };
-    let parts = match taker.parts(total, progress) {
-        Ok(Ok(found)) => found,
-        Ok(Err(refusal)) => return Ok(Err(refusal)),
-        Err(Error::Cancelled) => return Err(Error::Cancelled),
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    let (parts, checksum) = parts;
+    let (parts, checksum) = taker.parts(total, progress)?;
     let mut resolver = Resolver::of(path, parts)?;
-    if let Err(refusal) = resolver.resolve(progress)? {
-        return Ok(Err(refusal));
-    }
+    resolver.resolve(progress)?;
     let mut entries = Vec::with_capacity(resolver.parts.len());
     let mut ids = HashSet::new();
     for part in &resolver.parts {
-        let Some(id) = part.id else { return Ok(Err("an object has no base".into())) };
+        let id = part.id.ok_or("an object has no base")?;
         if !ids.insert(id) {
-            return Ok(Err(format!("object {id} is in it twice")));
+            return Err(format!("object {id} is in it twice").into());
         }
         entries.push(Entry { id, crc: part.crc, offset: part.offset - PACK_HEADER_BYTES });
     }
-    Ok(Ok((entries, checksum)))
+    Ok((entries, checksum))
 }
 
 /// Reads a pack from its beginning and hashes the bytes read.
@@ -187,7 +169,7 @@ impl BufRead for Taker {
 }
 
 impl Taker {
-    fn take_bytes<const N: usize>(&mut self) -> Result<[u8; N], Refusal> {
+    fn take_bytes<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let mut bytes = [0; N];
         self.read_exact(&mut bytes).map_err(|_| "it ends too early".to_owned())?;
         Ok(bytes)
@@ -197,24 +179,17 @@ impl Taker {
         &mut self,
         total: u64,
         progress: &Progress,
-    ) -> Result<Result<(Vec<Part>, ObjectId), Refusal>, Error> {
+    ) -> Result<(Vec<Part>, ObjectId), Rejected> {
         self.seen = Some((Hasher::raw(), crc32fast::Hasher::new()));
         let mut parts = Vec::new();
-        let count = match self.start(total) {
-            Ok(count) => count,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        for _ in 0..count {
+        for _ in 0..self.start(total)? {
             progress.check()?;
-            match self.part() {
-                Ok(part) => parts.push(part),
-                Err(refusal) => return Ok(Err(refusal)),
-            }
+            parts.push(self.part()?);
         }
-        Ok(self.end(total).map(|checksum| (parts, checksum)))
+        Ok((parts, self.end(total)?))
     }
 
-    fn start(&mut self, total: u64) -> Result<u32, Refusal> {
+    fn start(&mut self, total: u64) -> Result<u32, String> {
         if self.take_bytes::<8>()? != *b"PACK\0\0\0\x02" {
             return Err("its pack is of no known kind".into());
         }
@@ -226,7 +201,7 @@ impl Taker {
         Ok(count)
     }
 
-    fn end(&mut self, total: u64) -> Result<ObjectId, Refusal> {
+    fn end(&mut self, total: u64) -> Result<ObjectId, String> {
         let (hasher, _) = self.seen.take().ok_or("it was read twice")?;
         let sum = ObjectId::from_bytes(self.take_bytes()?);
         if self.at == total && hasher.finish() == Some(sum) {
@@ -236,7 +211,7 @@ impl Taker {
         }
     }
 
-    fn part(&mut self) -> Result<Part, Refusal> {
+    fn part(&mut self) -> Result<Part, String> {
         let offset = self.at;
         if let Some((_, crc)) = &mut self.seen {
             *crc = crc32fast::Hasher::new();
@@ -263,7 +238,7 @@ impl Taker {
     }
 
     /// Reads the type number and the size of an entry.
-    fn header(&mut self) -> Result<(u8, u64), Refusal> {
+    fn header(&mut self) -> Result<(u8, u64), String> {
         let [mut byte] = self.take_bytes()?;
         let number = (byte >> 4) & 7;
         let (mut size, mut shift) = (u64::from(byte & 0x0f), 4);
@@ -278,7 +253,7 @@ impl Taker {
         Ok((number, size))
     }
 
-    fn distance(&mut self) -> Result<u64, Refusal> {
+    fn distance(&mut self) -> Result<u64, String> {
         let [mut byte] = self.take_bytes()?;
         let mut distance = u64::from(byte & 0x7f);
         while byte & 0x80 != 0 {
@@ -292,7 +267,7 @@ impl Taker {
     }
 
     /// Decompresses a whole object in pieces and returns its id.
-    fn whole(&mut self, kind: Kind, size: u64) -> Result<ObjectId, Refusal> {
+    fn whole(&mut self, kind: Kind, size: u64) -> Result<ObjectId, String> {
         if kind != Kind::Blob && size > MAX_MEMORY_BYTES {
             return Err(format!("a {} has {size} bytes", kind.name()));
         }
@@ -301,7 +276,7 @@ impl Taker {
         hasher.finish().ok_or_else(|| "an object attacks its hash".into())
     }
 
-    fn skip(&mut self, size: u64) -> Result<(), Refusal> {
+    fn skip(&mut self, size: u64) -> Result<(), String> {
         if size > MAX_DELTA_BYTES {
             return Err(format!("a delta has {size} bytes"));
         }
@@ -309,7 +284,7 @@ impl Taker {
     }
 
     /// Decompresses an object, which must have exactly `size` bytes.
-    fn inflate(&mut self, size: u64, take: &mut dyn FnMut(&[u8])) -> Result<(), Refusal> {
+    fn inflate(&mut self, size: u64, take: &mut dyn FnMut(&[u8])) -> Result<(), String> {
         let mut inflated = flate2::bufread::ZlibDecoder::new(self);
         let mut buffer = [0; 32 * 1024];
         let mut total = 0;
@@ -359,40 +334,33 @@ impl Resolver {
         Ok(Resolver { taker, parts, by_offset, by_id, cache, cached_bytes })
     }
 
-    fn resolve(&mut self, progress: &Progress) -> Result<Result<(), Refusal>, Error> {
+    fn resolve(&mut self, progress: &Progress) -> Result<(), Rejected> {
         // A base that is named by its id may come later in the pack and may be a delta itself.
         for _ in 0..MAX_DEPTH {
             let open: Vec<usize> =
                 (0..self.parts.len()).filter(|at| self.parts[*at].id.is_none()).collect();
             if open.is_empty() {
-                return Ok(Ok(()));
+                return Ok(());
             }
             let mut found = 0;
             for at in open.iter().copied() {
                 progress.check()?;
-                match self.content(at, 0) {
-                    Ok(Some((kind, bytes))) => {
-                        let Some(id) = hash_object(kind, &bytes) else {
-                            return Ok(Err("an object attacks its hash".into()));
-                        };
-                        self.parts[at].id = Some(id);
-                        self.parts[at].kind = Some(kind);
-                        self.by_id.insert(id, at);
-                        found += 1;
-                    }
-                    Ok(None) => (),
-                    Err(refusal) => return Ok(Err(refusal)),
-                }
+                let Some((kind, bytes)) = self.content(at, 0)? else { continue };
+                let id = hash_object(kind, &bytes).ok_or("an object attacks its hash")?;
+                self.parts[at].id = Some(id);
+                self.parts[at].kind = Some(kind);
+                self.by_id.insert(id, at);
+                found += 1;
             }
             if found == 0 {
                 break;
             }
         }
-        Ok(Err("a delta has no base in it".into()))
+        Err("a delta has no base in it".into())
     }
 
     /// Returns the object at an index of `parts`, or `None` if its base is not known yet.
-    fn content(&mut self, at: usize, depth: usize) -> Result<Option<Content>, Refusal> {
+    fn content(&mut self, at: usize, depth: usize) -> Result<Option<Content>, String> {
         if depth > MAX_DEPTH {
             return Err("its deltas are too deep".into());
         }
@@ -431,7 +399,7 @@ impl Resolver {
     }
 
     /// Decompresses an entry that is a delta or the base of one.
-    fn raw(&mut self, at: usize) -> Result<Vec<u8>, Refusal> {
+    fn raw(&mut self, at: usize) -> Result<Vec<u8>, String> {
         let seek = self.taker.input.seek(SeekFrom::Start(self.parts[at].offset));
         seek.map_err(|error| error.to_string())?;
         let (number, size) = self.taker.header()?;
@@ -450,7 +418,7 @@ impl Resolver {
 }
 
 /// Applies a delta.
-fn patched(base: &[u8], delta: &[u8]) -> Result<Vec<u8>, Refusal> {
+fn patched(base: &[u8], delta: &[u8]) -> Result<Vec<u8>, String> {
     let malformed = || "a delta is malformed".to_owned();
     let mut rest = delta;
     let mut next = || -> Option<u8> {

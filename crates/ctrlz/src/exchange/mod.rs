@@ -4,6 +4,7 @@
 //! ```text
 //! remote         what a push sends and a pull accepts; git itself runs in the command line
 //! arrival        checks of received logs and objects, before a ref names them
+//! rejected       why received data is not imported
 //! export         snapshots and logs in one file
 //! import         reads such a file
 //! redact         leaves paths out of an export
@@ -21,6 +22,7 @@ mod export;
 mod import;
 mod reading;
 mod redact;
+mod rejected;
 mod remote;
 
 pub use adoption::Adopted;
