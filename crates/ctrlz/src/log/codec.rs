@@ -403,7 +403,7 @@ impl Rewriting<'_> {
             (message, author) = (label, "ctrlz".into());
         }
         header.details.stands_for += new.stands_for;
-        let mut parent = operation.parent.filter(|_| operation.follows.is_none());
+        let mut parent = operation.parent_in_segment();
         header.continues = match new.start {
             Start::Same => header.continues,
             Start::First | Start::After { .. } => {

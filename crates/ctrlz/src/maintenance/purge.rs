@@ -124,7 +124,7 @@ impl Workspace {
             .ok_or(Error::Lookup(LookupError::NoSuchText))?;
         let store = &site.store;
         let mut eraser = Eraser { text, found: BTreeSet::new() };
-        let History { commits, pack } = rewrite(store, site.roots.iter().copied(), &mut eraser)?;
+        let history = rewrite(store, site.roots.iter().copied(), &mut eraser)?;
         let mut found = eraser.found;
         edit_open_steps(store, |step| {
             let erased = erase_from(&mut step.info, text);
@@ -137,9 +137,7 @@ impl Workspace {
             return Err(Error::Lookup(LookupError::NoSuchText));
         }
         let labels = found.len() as u64;
-        pack.publish()?;
-        store.objects.refresh()?;
-        move_refs(store, &commits)?;
+        let commits = history.publish(store)?;
         let report = PurgeReport { labels, ..PurgeReport::default() };
         self.finish_purge(site, &commits, report, progress)
     }
@@ -261,10 +259,6 @@ impl Editor for Eraser<'_> {
         let details = Some(details);
         let new = Rewritten { details, ..Rewritten::with_snapshot(operation.snapshot) };
         Ok(Fate::Change(Box::new(new)))
-    }
-
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
-        Ok(companion.tree)
     }
 }
 
@@ -413,7 +407,7 @@ fn each_record(
         }
         if let Ok(operation) = read_operation(&store.objects, &id) {
             work.extend(operation.meta.companion);
-            work.extend(operation.parent.filter(|_| operation.follows.is_none()));
+            work.extend(operation.parent_in_segment());
             visit(Recorded::Operation(Box::new(operation)))?;
         } else if let Ok(companion) = read_companion(&store.objects, &id) {
             work.extend(store.parents_of(&id)?);

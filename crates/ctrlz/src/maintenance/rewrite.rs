@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::error::Error;
-use crate::git::{Kind, ObjectId, parse_commit};
+use crate::git::{Commit, Kind, ObjectId, parse_commit};
 use crate::log::{
     Companion, Operation, Rewriting, Rewritten, Start, read_companion, read_operation,
     write_companion,
@@ -25,8 +25,10 @@ pub(super) enum Fate {
 pub(super) trait Editor {
     fn operation(&mut self, operation: &Operation) -> Result<Fate, Error>;
 
-    /// Returns the new tree of a companion.
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error>;
+    /// Returns the new tree of a companion. By default it stays the same.
+    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
+        Ok(companion.tree)
+    }
 
     /// Returns whether a commit is unreadable. Commits that reference it are rewritten without it.
     fn is_lost(&self, _: &ObjectId) -> bool {
@@ -75,19 +77,29 @@ pub(super) fn rewrite(
 }
 
 fn dependencies(store: &Store, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
-    let damaged = || Error::damaged(id, "it is missing or no commit");
-    let (kind, bytes) = store.objects.read(id)?.ok_or_else(damaged)?;
-    if kind != Kind::Commit {
-        return Err(damaged());
-    }
-    let mut needs = parse_commit(&bytes).ok_or_else(damaged)?.parents;
+    let mut needs = read_commit(store, id)?.parents;
     if let Ok(operation) = read_operation(&store.objects, id) {
         needs.extend(operation.meta.companion);
     }
     Ok(needs)
 }
 
+fn read_commit(store: &Store, id: &ObjectId) -> Result<Commit, Error> {
+    let found = store.objects.read(id)?.filter(|(kind, _)| *kind == Kind::Commit);
+    found
+        .and_then(|(_, bytes)| parse_commit(&bytes))
+        .ok_or_else(|| Error::damaged(id, "it is missing or no commit"))
+}
+
 impl History {
+    /// Publishes the new commits and updates the refs. Returns the map from old to new commits.
+    pub(super) fn publish(self, store: &Store) -> Result<BTreeMap<ObjectId, ObjectId>, Error> {
+        self.pack.publish()?;
+        store.objects.refresh()?;
+        move_refs(store, &self.commits)?;
+        Ok(self.commits)
+    }
+
     fn moved(&self, id: ObjectId) -> ObjectId {
         self.commits.get(&id).copied().unwrap_or(id)
     }
@@ -107,7 +119,7 @@ impl History {
         operation: &Operation,
         editor: &mut dyn Editor,
     ) -> Result<(), Error> {
-        let parent = operation.parent.filter(|_| operation.follows.is_none());
+        let parent = operation.parent_in_segment();
         let new = match editor.operation(operation)? {
             Fate::Drop => {
                 if let Some(parent) = parent {
@@ -140,9 +152,7 @@ impl History {
         editor: &mut dyn Editor,
     ) -> Result<(), Error> {
         let tree = editor.companion(&companion)?;
-        let damaged = || Error::damaged(&id, "it is missing or no commit");
-        let (_, bytes) = store.objects.read(&id)?.ok_or_else(damaged)?;
-        let commit = parse_commit(&bytes).ok_or_else(damaged)?;
+        let commit = read_commit(store, &id)?;
         let parent = commit.parents.first().copied();
         let moved = parent.map(|parent| self.moved(parent));
         if tree == companion.tree && parent == moved {
@@ -193,10 +203,6 @@ impl Editor for Bridger {
         Ok(Fate::Change(Box::new(new)))
     }
 
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
-        Ok(companion.tree)
-    }
-
     fn is_lost(&self, id: &ObjectId) -> bool {
         self.lost.contains(id)
     }
@@ -235,8 +241,6 @@ pub(super) fn bridge(store: &Store, lost: &BTreeSet<ObjectId>) -> Result<(), Err
     let roots: Vec<ObjectId> = store.refs.list("refs")?.into_iter().map(|(_, id)| id).collect();
     let roots = roots.into_iter().filter(|id| !lost.contains(id));
     let mut bridger = Bridger { lost: lost.clone(), starts };
-    let history = rewrite(store, roots, &mut bridger)?;
-    history.pack.publish()?;
-    store.objects.refresh()?;
-    move_refs(store, &history.commits)
+    rewrite(store, roots, &mut bridger)?.publish(store)?;
+    Ok(())
 }
