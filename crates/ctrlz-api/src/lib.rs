@@ -40,7 +40,9 @@ pub use log::{
     LoggedFile, LoggedStep, Lost, LostFile, LostUncaptured, Origin, Version, Versions,
     counted_lines,
 };
-pub use method::{Access, Answer, Context, METHODS, Method, UpTo, dispatch, find};
+pub use method::{
+    Access, Answer, Context, METHODS, Method, Params, Precondition, dispatch, find, named,
+};
 pub use methods::{Sink, Stream, Wanted};
 pub use path::{Hash, WirePath};
 pub use place::{CallOptions, Host, IgnoredFiles, Opened, Place, Profile, WorkTree};

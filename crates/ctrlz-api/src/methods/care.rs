@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::NoParams;
 use crate::care::{CareReport, DiskUse, PurgeReport, Released, RepairReport};
 use crate::error::WireError;
-use crate::method::{Access, Call, Method};
+use crate::method::{Access, Call, Method, Precondition};
 use crate::path::WirePath;
 
 pub(super) fn table() -> Vec<Method> {
@@ -18,7 +18,8 @@ pub(super) fn table() -> Vec<Method> {
             Access::Writes,
             &["lost_ref", "damaged", "no_space"],
             gc,
-        ),
+        )
+        .requires(Precondition::Confirmation),
         Method::new(
             "du",
             "Returns the size of the store, the largest paths and the growth.",
@@ -39,14 +40,16 @@ pub(super) fn table() -> Vec<Method> {
             Access::Writes,
             &["no_such_session", "store_in_use"],
             release_session,
-        ),
+        )
+        .requires(Precondition::Confirmation),
         Method::new(
             "purge",
             "Permanently removes a path from every snapshot, or a text from every label.",
             Access::Writes,
             &["not_confirmed", "not_a_tree_path", "nothing_to_purge", "damaged", "no_space"],
             purge,
-        ),
+        )
+        .requires(Precondition::Confirmation),
     ]
 }
 

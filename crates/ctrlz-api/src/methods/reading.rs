@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::agents::Agents;
 use crate::error::WireError;
-use crate::method::{Access, Call, Method};
+use crate::method::{Access, Call, Method, Permanence};
 use crate::path::{Hash, WirePath, bounded};
 use crate::snapshot::{Exists, FileAt, FileContent, Files, ListedFile, Shown, SnapshotInfo};
 use crate::status::{Status, Verification};
@@ -38,7 +38,8 @@ pub(super) fn table() -> Vec<Method> {
                 "no_such_file",
             ],
             show,
-        ),
+        )
+        .lasts(Permanence::PermanentWith("path")),
         Method::new(
             "get_file_at",
             "Returns a file of a snapshot, or null if it does not exist.",
@@ -59,7 +60,8 @@ pub(super) fn table() -> Vec<Method> {
             reads,
             UNKNOWN_OR_OUTSIDE,
             list_files,
-        ),
+        )
+        .lasts(Permanence::Permanent),
         Method::new(
             "status",
             "Returns the status of the work tree and its store; changes nothing.",

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::page;
 use super::part::Part;
 use crate::error::WireError;
-use crate::method::{Access, Call, Method};
+use crate::method::{Access, Call, Method, Permanence};
 use crate::path::{Hash, WirePath, bounded};
 use crate::snapshot::{
     Change, Changes, DeedsDiff, DeedsFull, Diff, DiffFull, Patch, Skipped, Snapshot, all_skipped,
@@ -40,28 +40,28 @@ pub(super) fn table() -> Vec<Method> {
             Access::Records,
             UNKNOWN,
             patch,
-        ),
+        ).lasts(Permanence::Permanent),
         Method::new(
             "changes",
             "Lists the differences between a snapshot and now or another snapshot, with relative paths and a status.",
             Access::Records,
             UNKNOWN_OR_OUTSIDE,
             changes,
-        ),
+        ).lasts(Permanence::Permanent),
         Method::new(
             "diff",
             "Returns the differences as text that `git apply` accepts.",
             Access::Records,
             UNKNOWN_OR_OUTSIDE,
             diff,
-        ),
+        ).lasts(Permanence::Permanent),
         Method::new(
             "diff_full",
             "Returns every file that differs, with both texts and line counts.",
             Access::Records,
             UNKNOWN_OR_OUTSIDE,
             diff_full,
-        ),
+        ).lasts(Permanence::Permanent),
     ]
 }
 

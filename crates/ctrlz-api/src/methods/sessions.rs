@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::error::WireError;
 use crate::log::CheckpointMade;
-use crate::method::{Access, Call, Method};
+use crate::method::{Access, Call, Method, Precondition};
 use crate::path::{Hash, WirePath, bounded};
 use crate::put_back::UndoReport;
 use crate::session::{Fork, RevertState, pending_revert, session_of};
@@ -76,7 +76,8 @@ fn of_undos() -> Vec<Method> {
             writes,
             OF_UNDOS,
             undo,
-        ),
+        )
+        .requires(Precondition::Plan),
         Method::new(
             "plan_redo",
             "Plans `redo`: records the present state and changes no file.",
@@ -97,14 +98,16 @@ fn of_undos() -> Vec<Method> {
                 "interrupted",
             ],
             redo,
-        ),
+        )
+        .requires(Precondition::Plan),
         Method::new(
             "apply",
             "Applies a plan of plan_undo, plan_redo, plan_revert_to or plan_unrevert.",
             writes,
             &["not_a_hash", "unknown_plan", "stale_plan", "mass_change", "moved", "session_busy"],
             apply,
-        ),
+        )
+        .requires(Precondition::Plan),
     ]
 }
 
@@ -124,7 +127,7 @@ fn of_reverts() -> Vec<Method> {
             writes,
             OF_REVERTS,
             revert_to,
-        ),
+        ).requires(Precondition::Plan),
         Method::new(
             "plan_unrevert",
             "Plans `unrevert`: records the present state and changes no file.",
@@ -146,7 +149,7 @@ fn of_reverts() -> Vec<Method> {
                 "interrupted",
             ],
             unrevert,
-        ),
+        ).requires(Precondition::Plan),
         Method::new(
             "commit_revert",
             "Makes the revert of a session final. Returns the messages that are lost with it.",
@@ -180,7 +183,8 @@ fn of_names() -> Vec<Method> {
                 "no_space",
             ],
             fork,
-        ),
+        )
+        .reaches_outside("into"),
     ]
 }
 

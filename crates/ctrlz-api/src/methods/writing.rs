@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::error::WireError;
-use crate::method::{Access, Call, Method};
+use crate::method::{Access, Call, Method, Precondition};
 use crate::path::{Hash, WirePath, bounded};
 use crate::put_back::{Plan, RestoreReport};
 
@@ -52,7 +52,7 @@ pub(super) fn table() -> Vec<Method> {
             writes,
             OF_RESTORES,
             restore,
-        ),
+        ).requires(Precondition::Plan),
         Method::new(
             "plan_revert",
             "Plans `revert`: records the present state and changes no file.",
@@ -66,7 +66,7 @@ pub(super) fn table() -> Vec<Method> {
             writes,
             OF_RESTORES,
             revert,
-        ),
+        ).requires(Precondition::Plan),
         Method::new(
             "plan_recover",
             "Plans `recover`: records the present state and changes no file.",
@@ -89,7 +89,7 @@ pub(super) fn table() -> Vec<Method> {
                 "no_space",
             ],
             recover,
-        ),
+        ).requires(Precondition::Plan),
     ]
 }
 
