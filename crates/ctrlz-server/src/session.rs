@@ -206,13 +206,13 @@ pub(crate) async fn revert(
 ) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
     let body = read_body(body).await?;
-    let SessionRevert { message, part } = parsed(&body)?;
-    check_id("messageID", &message)?;
-    check_id("partID", part.as_deref().unwrap_or_default())?;
+    let asked: SessionRevert = parsed(&body)?;
+    check_id("messageID", &asked.message)?;
+    check_id("partID", asked.part.as_deref().unwrap_or_default())?;
     let served = serving(&state, &session, &parts.uri).await?;
     let run = {
         let state = Arc::clone(&state);
-        async move { reverted(&state, &served, &session, &message, part.as_deref()).await }
+        async move { reverted(&state, &served, &session, asked).await }
     };
     once(&state, &parts, &body, run).await
 }
@@ -221,9 +221,9 @@ async fn reverted(
     state: &Shared,
     served: &Served,
     session: &str,
-    message: &str,
-    part: Option<&str>,
+    asked: SessionRevert,
 ) -> Result<String, Refusal> {
+    let SessionRevert { message, part } = asked;
     let params = json!({ "session": session, "message": message, "part": part });
     let report = call(state, served, "revert_to", params).await?;
     let now = call(state, served, "revert_state", json!({ "session": session })).await?;
@@ -234,7 +234,6 @@ async fn reverted(
         }
         _ => Value::Null,
     };
-    let (message, part) = (message.to_owned(), part.map(str::to_owned));
     let info = SessionReverted { message, part, snapshot: now["before"].clone(), diff, report };
     Ok(serde_json::to_string(&info).expect("plain data has a JSON form"))
 }

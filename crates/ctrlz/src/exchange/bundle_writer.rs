@@ -12,7 +12,8 @@ use crate::pack::{Effort, HashedFile, deflated, put_header, put_offset};
 use crate::scan::Progress;
 use crate::store::Store;
 
-use super::bundle::{OFFSET_DELTA, PACK_HEADER_BYTES, SIGNATURE};
+use super::bundle::SIGNATURE;
+use super::entries::{OFFSET_DELTA, PACK_HEADER_BYTES};
 
 /// Objects that no store holds yet.
 pub(crate) type Extra = BTreeMap<ObjectId, (Kind, Vec<u8>)>;

@@ -11,10 +11,10 @@ use crate::scan::Progress;
 use crate::store::Incoming;
 use crate::workspace::Workspace;
 
-use super::arrival::{
-    Arrival, Checker, Fate, OnPurged, Origin, SHARED, adopt, arrivals, known_commits,
-};
+use super::acceptance::{Origin, adopt};
+use super::arrival::{Arrival, OnPurged, SHARED, arrivals};
 use super::bundle::Bundle;
+use super::checker::{Checker, Fate, known_commits};
 use super::export::{MANIFEST_NAME, MANIFEST_REF, Manifest};
 use super::rejected::Rejected;
 

@@ -12,9 +12,9 @@ use crate::scan::Progress;
 use crate::store::{Incoming, Lock, Sharing, Store};
 use crate::workspace::{Point, Workspace};
 
-use super::arrival::{
-    Fate, OnPurged, Origin, PRIVATE, SHARED, adopt, arrivals, check_all, known_commits, publish,
-};
+use super::acceptance::{Origin, adopt, publish};
+use super::arrival::{OnPurged, PRIVATE, SHARED, arrivals};
+use super::checker::{Fate, check_all, known_commits};
 
 /// Number of pushed heads to remember.
 const MAX_PUSHED: usize = 64;

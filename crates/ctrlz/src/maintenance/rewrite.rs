@@ -37,7 +37,8 @@ pub(super) trait Editor {
 }
 
 /// Map from old to new commits. The new ones are in `pack`, to be published before refs are set.
-pub(super) struct History {
+pub(super) struct History<'a> {
+    store: &'a Store,
     pub(super) commits: BTreeMap<ObjectId, ObjectId>,
     pub(super) pack: PackWriter,
 }
@@ -45,13 +46,13 @@ pub(super) struct History {
 /// Rewrites the commits reachable from `roots` as `editor` decides.
 ///
 /// The caller holds the store lock exclusively. Nothing is visible until refs are updated.
-pub(super) fn rewrite(
-    store: &Store,
+pub(super) fn rewrite<'a>(
+    store: &'a Store,
     roots: impl Iterator<Item = ObjectId>,
     editor: &mut dyn Editor,
-) -> Result<History, Error> {
-    let mut history =
-        History { commits: BTreeMap::new(), pack: PackWriter::new(&store.objects_dir()) };
+) -> Result<History<'a>, Error> {
+    let pack = PackWriter::new(&store.objects_dir());
+    let mut history = History { store, commits: BTreeMap::new(), pack };
     let mut done: HashSet<ObjectId> = HashSet::new();
     // On the stack, a commit is below its dependencies: parents and an operation's companion.
     let mut work: Vec<ObjectId> = roots.collect();
@@ -66,7 +67,7 @@ pub(super) fn rewrite(
             .filter(|need| !done.contains(need) && !editor.is_lost(need))
             .collect();
         if missing.is_empty() {
-            history.visit(store, id, editor)?;
+            history.visit(id, editor)?;
             done.insert(id);
             work.pop();
         } else {
@@ -91,12 +92,12 @@ fn read_commit(store: &Store, id: &ObjectId) -> Result<Commit, Error> {
         .ok_or_else(|| Error::damaged(id, "it is missing or no commit"))
 }
 
-impl History {
+impl History<'_> {
     /// Publishes the new commits and updates the refs. Returns the map from old to new commits.
-    pub(super) fn publish(self, store: &Store) -> Result<BTreeMap<ObjectId, ObjectId>, Error> {
+    pub(super) fn publish(self) -> Result<BTreeMap<ObjectId, ObjectId>, Error> {
         self.pack.publish()?;
-        store.objects.refresh()?;
-        move_refs(store, &self.commits)?;
+        self.store.objects.refresh()?;
+        move_refs(self.store, &self.commits)?;
         Ok(self.commits)
     }
 
@@ -104,21 +105,16 @@ impl History {
         self.commits.get(&id).copied().unwrap_or(id)
     }
 
-    fn visit(&mut self, store: &Store, id: ObjectId, editor: &mut dyn Editor) -> Result<(), Error> {
-        if let Ok(operation) = read_operation(&store.objects, &id) {
-            return self.operation(store, &operation, editor);
+    fn visit(&mut self, id: ObjectId, editor: &mut dyn Editor) -> Result<(), Error> {
+        if let Ok(operation) = read_operation(&self.store.objects, &id) {
+            return self.operation(&operation, editor);
         }
         // A companion, or spilled data of an operation, which never changes.
-        let Ok(companion) = read_companion(&store.objects, &id) else { return Ok(()) };
-        self.companion(store, id, companion, editor)
+        let Ok(companion) = read_companion(&self.store.objects, &id) else { return Ok(()) };
+        self.companion(id, companion, editor)
     }
 
-    fn operation(
-        &mut self,
-        store: &Store,
-        operation: &Operation,
-        editor: &mut dyn Editor,
-    ) -> Result<(), Error> {
+    fn operation(&mut self, operation: &Operation, editor: &mut dyn Editor) -> Result<(), Error> {
         let parent = operation.parent_in_segment();
         let new = match editor.operation(operation)? {
             Fate::Drop => {
@@ -138,7 +134,7 @@ impl History {
             }
         };
         let rewriting =
-            Rewriting { objects: &store.objects, pack: &self.pack, commits: &self.commits };
+            Rewriting { objects: &self.store.objects, pack: &self.pack, commits: &self.commits };
         let commit = rewriting.write(operation, new)?;
         self.commits.insert(operation.commit, commit);
         Ok(())
@@ -146,13 +142,12 @@ impl History {
 
     fn companion(
         &mut self,
-        store: &Store,
         id: ObjectId,
         companion: Companion,
         editor: &mut dyn Editor,
     ) -> Result<(), Error> {
         let tree = editor.companion(&companion)?;
-        let commit = read_commit(store, &id)?;
+        let commit = read_commit(self.store, &id)?;
         let parent = commit.parents.first().copied();
         let moved = parent.map(|parent| self.moved(parent));
         if tree == companion.tree && parent == moved {
@@ -160,7 +155,7 @@ impl History {
         }
         let new = Companion { tree, ..companion }.into_new();
         let millis = u64::try_from(commit.seconds).unwrap_or(0) * 1000;
-        let exists = |id: &ObjectId| store.objects.holds(id);
+        let exists = |id: &ObjectId| self.store.objects.holds(id);
         let written = write_companion(&self.pack, &new, moved, millis, &exists)?;
         self.commits.insert(id, written);
         Ok(())
@@ -241,6 +236,6 @@ pub(super) fn bridge(store: &Store, lost: &BTreeSet<ObjectId>) -> Result<(), Err
     let roots: Vec<ObjectId> = store.refs.list("refs")?.into_iter().map(|(_, id)| id).collect();
     let roots = roots.into_iter().filter(|id| !lost.contains(id));
     let mut bridger = Bridger { lost: lost.clone(), starts };
-    rewrite(store, roots, &mut bridger)?.publish(store)?;
+    rewrite(store, roots, &mut bridger)?.publish()?;
     Ok(())
 }

@@ -58,7 +58,7 @@ pub(super) fn thin<'a>(
     if gone.is_empty() {
         return Ok(gone);
     }
-    rewrite(store, heads.into_iter(), &mut thinner)?.publish(store)?;
+    rewrite(store, heads.into_iter(), &mut thinner)?.publish()?;
     Ok(gone)
 }
 

@@ -25,7 +25,7 @@ impl Workspace {
         let store = &site.store;
         let commits = operations_with_texts(store, &work_tree)?;
         let mut withholder = Withholder { store, commits };
-        rewrite(store, site.roots.iter().copied(), &mut withholder)?.publish(store)?;
+        rewrite(store, site.roots.iter().copied(), &mut withholder)?.publish()?;
         Ok(())
     }
 }
