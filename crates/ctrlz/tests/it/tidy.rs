@@ -316,10 +316,9 @@ const WRITING: [&str; 44] = [
 ];
 
 /// The only files that may contain such calls, and what they write.
-const WRITERS: [(&str, &str); 23] = [
+const WRITERS: [(&str, &str); 22] = [
     ("ctrlz/src/restore/", "the files of users: the only code that does"),
     ("ctrlz/src/store/", "the store"),
-    ("ctrlz/src/gc/", "packs of the store"),
     ("ctrlz/src/pack/", "packs of the store, and objects that it is given"),
     ("ctrlz/src/fs/dir.rs", "nothing itself; defines the calls on directory handles"),
     ("ctrlz/src/fs/private.rs", "the store's files, and exports under temporary names"),
