@@ -58,6 +58,19 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Removes a file or directory, if it exists.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Allocates a file of zeros, unless the path exists.
 pub(crate) fn allocate(path: &Path, bytes: usize) -> io::Result<()> {
     match path.symlink_metadata() {

@@ -40,7 +40,9 @@ pub use log::{
     Blame, BlameLine, Checkpoint, CheckpointMade, Checkpoints, Head, Log, LogEntry, LoggedFile,
     LoggedStep, Lost, LostFile, LostUncaptured, Origin, Version, Versions,
 };
-pub use method::{Access, Answer, Call, Context, METHODS, Method, UpTo, dispatch, find};
+pub use method::{
+    Access, Answer, Call, Context, METHODS, Method, Params, Precondition, dispatch, find, named,
+};
 pub use methods::{Sink, Stream, Wanted};
 pub use path::{Hash, WirePath};
 pub use place::{CallOptions, Host, IgnoredFiles, Opened, Place, Profile, WorkTree};

@@ -12,6 +12,7 @@ use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
 
 use crate::error::{MethodError, WireError};
 use crate::methods;
@@ -26,8 +27,15 @@ pub struct Method {
     pub name: &'static str,
     /// Description, in one sentence.
     pub about: &'static str,
-    /// Effect on the work tree. The parameters of a call may reduce it; see [`Method::access()`].
-    pub(crate) access: Access,
+    /// Effect on the work tree. The parameters of a call may reduce it; see
+    /// [`Method::access_of()`].
+    pub access: Access,
+    /// Precondition of a call over HTTP.
+    pub precondition: Precondition,
+    /// Whether the result depends only on snapshots; see [`Method::is_permanent()`].
+    pub(crate) permanence: Permanence,
+    /// Parameter that names a directory outside of the work tree, if there is one.
+    pub outside: Option<&'static str>,
     /// Errors specific to this method, beyond those that any call can return.
     pub errors: Vec<&'static str>,
     pub(crate) params: fn(&mut SchemaGenerator) -> Schema,
@@ -35,14 +43,14 @@ pub struct Method {
     run: Run,
 }
 
-/// Parameters of a method.
-pub(crate) trait Params: DeserializeOwned + JsonSchema + 'static {}
+/// Types of the parameters of methods.
+pub(crate) trait Parameters: DeserializeOwned + JsonSchema + 'static {}
 
-impl<T: DeserializeOwned + JsonSchema + 'static> Params for T {}
+impl<T: DeserializeOwned + JsonSchema + 'static> Parameters for T {}
 
 /// The typed function of a method.
 type Typed<P, R> = fn(&Call<'_>, &P) -> Result<R, MethodError>;
-type Run = Box<dyn Fn(&Call<'_>, Fields<'_>) -> Result<Box<RawValue>, WireError> + Send + Sync>;
+type Run = Box<dyn Fn(&Call<'_>, &Params) -> Result<Box<RawValue>, WireError> + Send + Sync>;
 
 /// Effect of a method on the work tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,32 +65,70 @@ pub enum Access {
     Writes,
 }
 
-/// The later side of the comparison that a request asks for.
+/// Precondition of a method where the caller may be a web page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpTo {
-    /// The snapshot given as `to`.
-    Snapshot,
-    /// The present state, if the request compares anything at all.
-    Now,
+pub enum Precondition {
+    /// None: the method changes no file and removes nothing.
+    Nothing,
+    /// A plan that the user has seen.
+    Plan,
+    /// An explicit confirmation, because the removal is permanent.
+    Confirmation,
+}
+
+/// Whether a result never changes, because it depends only on snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permanence {
+    /// The result may change.
+    Changing,
+    /// The result never changes.
+    Permanent,
+    /// The result never changes if the call gives this parameter.
+    PermanentWith(&'static str),
 }
 
 impl Method {
     /// Returns the effect of a call. Comparing two recorded snapshots only reads.
-    pub fn access(&self, up_to: UpTo) -> Access {
-        match (self.access, up_to) {
-            (Access::Records, UpTo::Snapshot) => Access::Reads,
-            (access, UpTo::Snapshot | UpTo::Now) => access,
+    pub fn access_of(&self, params: &Params) -> Access {
+        match self.access {
+            Access::Records if params.get("to").is_some() => Access::Reads,
+            access => access,
         }
     }
 
+    /// Returns whether the result of a call never changes. A call that compares with the present
+    /// state is not taken into account.
+    pub fn is_permanent(&self, params: &Params) -> bool {
+        match self.permanence {
+            Permanence::Changing => false,
+            Permanence::Permanent => true,
+            Permanence::PermanentWith(parameter) => params.get(parameter).is_some(),
+        }
+    }
+
+    /// Sets the precondition.
+    pub(crate) fn requires(self, precondition: Precondition) -> Method {
+        Method { precondition, ..self }
+    }
+
+    /// Sets the permanence of the result.
+    pub(crate) fn lasts(self, permanence: Permanence) -> Method {
+        Method { permanence, ..self }
+    }
+
+    /// Declares the parameter that names a directory outside of the work tree.
+    pub(crate) fn reaches_outside(self, parameter: &'static str) -> Method {
+        Method { outside: Some(parameter), ..self }
+    }
+
     /// Creates an entry of the table, for a method that reads.
-    pub(crate) fn reads<P: Params, R: Described + 'static>(
+    pub(crate) fn reads<P: Parameters, R: Described + 'static>(
         name: &'static str,
         about: &'static str,
         run: Typed<P, R>,
     ) -> Method {
-        let run = move |call: &Call<'_>, fields: Fields<'_>| {
-            let params: P = fields.read()?;
+        let run = move |call: &Call<'_>, params: &Params| {
+            let params: P = params.read()?;
             let result = run(call, &params)?;
             to_raw_value(&result)
                 .map_err(|error| WireError::new("json", format!("no JSON form: {error}")))
@@ -91,6 +137,9 @@ impl Method {
             name,
             about,
             access: Access::Reads,
+            precondition: Precondition::Nothing,
+            permanence: Permanence::Changing,
+            outside: None,
             errors: Vec::new(),
             params: |schemas| schemas.subschema_for::<P>(),
             result: |schemas| schemas.subschema_for::<R>(),
@@ -99,7 +148,7 @@ impl Method {
     }
 
     /// Creates an entry of the table, for a method that records.
-    pub(crate) fn records<P: Params, R: Described + 'static>(
+    pub(crate) fn records<P: Parameters, R: Described + 'static>(
         name: &'static str,
         about: &'static str,
         run: Typed<P, R>,
@@ -108,7 +157,7 @@ impl Method {
     }
 
     /// Creates an entry of the table, for a method that changes files.
-    pub(crate) fn writes<P: Params, R: Described + 'static>(
+    pub(crate) fn writes<P: Parameters, R: Described + 'static>(
         name: &'static str,
         about: &'static str,
         run: Typed<P, R>,
@@ -129,6 +178,11 @@ pub static METHODS: LazyLock<Vec<Method>> = LazyLock::new(methods::all);
 /// Returns the method with this name.
 pub fn find(name: &str) -> Option<&'static Method> {
     METHODS.iter().find(|method| method.name == name)
+}
+
+/// Returns the method with this name, or the error for a caller who asked for it.
+pub fn named(name: &str) -> Result<&'static Method, WireError> {
+    find(name).ok_or_else(|| WireError::new("method_not_found", format!("no method {name:?}")))
 }
 
 /// Environment of a call.
@@ -251,57 +305,77 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Calls a method with parameters as JSON text.
-pub fn dispatch(name: &str, params: &str, context: &Context<'_>) -> Result<Answer, WireError> {
-    let method = find(name)
-        .ok_or_else(|| WireError::new("method_not_found", format!("no method {name:?}")))?;
-    let (place, fields) = Fields::parse(params)?.split()?;
+/// Calls a method.
+pub fn dispatch(
+    method: &Method,
+    params: Params,
+    context: &Context<'_>,
+) -> Result<Answer, WireError> {
+    let (place, params) = params.split()?;
     let place: Place = place.read()?;
     let opened = context.host.open(&place)?;
     let disabled = !opened.workspace.options().enabled;
-    let access = method.access(fields.up_to());
-    if disabled && (access == Access::Records || fields.has_empty_hash()) {
+    let access = method.access_of(&params);
+    if disabled && (access == Access::Records || params.has_empty_hash()) {
         let result = to_raw_value(&Disabled::answer()).expect("plain data has a JSON form");
         return Ok(Answer { result, worked_on: None, borrowing: false });
     }
     let call = Call::of_program(&place, &opened, context);
     call.check()?;
-    let result = (method.run)(&call, fields)?;
+    let result = (method.run)(&call, &params)?;
     let borrowing = call.borrowing.get();
     let worked_on = (access != Access::Reads).then_some(opened.workspace);
     Ok(Answer { result, worked_on, borrowing })
 }
 
-/// Calls `run` with parameters as JSON text and the work tree they name.
+/// Calls `run` with parameters and the work tree they name.
 pub(crate) fn with_call<P: DeserializeOwned>(
-    params: &str,
+    params: Params,
     context: &Context<'_>,
     run: impl FnOnce(&Call<'_>, &P) -> Result<(), MethodError>,
 ) -> Result<(), WireError> {
-    let (place, fields) = Fields::parse(params)?.split()?;
+    let (place, params) = params.split()?;
     let place: Place = place.read()?;
     let opened = context.host.open(&place)?;
     let call = Call::of_program(&place, &opened, context);
     call.check()?;
-    Ok(run(&call, &fields.read()?)?)
+    Ok(run(&call, &params.read()?)?)
 }
 
 /// Parameter names that every method accepts.
 const SHARED_KEYS: [&str; 7] =
     ["dir", "data_dir", "store", "work_tree", "profile", "options", "progress"];
 
-/// Parameters by name, each as raw JSON, so that memory is allocated only for parameters that the
-/// method uses.
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
+/// Parameters of a call by name. Each stays raw JSON until the method reads it, so that unused
+/// parameters take no more memory than their text.
+#[derive(Clone, Debug, Default)]
+pub struct Params(Vec<(String, Box<RawValue>)>);
 
-impl<'a> Fields<'a> {
-    fn parse(params: &'a str) -> Result<Fields<'a>, WireError> {
+impl Params {
+    /// Parses parameters from JSON: an object, or `null` if there are none.
+    pub fn parse(params: &str) -> Result<Params, WireError> {
         let invalid = |error: serde_json::Error| WireError::invalid_params(error.to_string());
         serde_json::from_str(params).map_err(invalid)
     }
 
+    /// Returns a parameter as JSON. A parameter that is `null` counts as missing.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let mut values = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.get());
+        values.find(|value| *value != "null")
+    }
+
+    /// Returns the names and values of all parameters, as JSON.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.get()))
+    }
+
+    /// Removes a parameter.
+    pub fn remove(&mut self, name: &str) {
+        self.0.retain(|(key, _)| key != name);
+    }
+
     /// Splits the parameters into the shared ones and those of the method.
-    fn split(self) -> Result<(Fields<'a>, Fields<'a>), WireError> {
+    fn split(self) -> Result<(Params, Params), WireError> {
         let (mut place, mut rest) = (Vec::new(), Vec::new());
         for (key, value) in self.0 {
             let into = if SHARED_KEYS.contains(&&*key) { &mut place } else { &mut rest };
@@ -311,61 +385,63 @@ impl<'a> Fields<'a> {
             }
             into.push((key, value));
         }
-        Ok((Fields(place), Fields(rest)))
+        Ok((Params(place), Params(rest)))
     }
 
     fn read<T: DeserializeOwned>(&self) -> Result<T, WireError> {
-        let fields = self.0.iter().map(|(key, value)| (key.as_str(), *value));
+        let fields = self.0.iter().map(|(key, value)| (key.as_str(), value.as_ref()));
         T::deserialize(MapDeserializer::<_, serde_json::Error>::new(fields))
             .map_err(|error| WireError::invalid_params(error.to_string()))
     }
 
-    fn up_to(&self) -> UpTo {
-        let is_given = |(key, value): &(String, &RawValue)| key == "to" && value.get() != "null";
-        if self.0.iter().any(is_given) { UpTo::Snapshot } else { UpTo::Now }
-    }
-
     fn has_empty_hash(&self) -> bool {
         let is_hash = |key: &str| ["hash", "from", "to"].contains(&key);
-        self.0.iter().any(|(key, value)| is_hash(key) && value.get() == "\"\"")
+        self.iter().any(|(key, value)| is_hash(key) && value == "\"\"")
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
+impl From<Map<String, Value>> for Params {
+    fn from(fields: Map<String, Value>) -> Params {
+        let raw = |value: &Value| to_raw_value(value).expect("JSON has a JSON form");
+        Params(fields.into_iter().map(|(key, value)| (key, raw(&value))).collect())
+    }
+}
+
+impl<'de> Deserialize<'de> for Params {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Params, D::Error> {
         /// Upper bound on the number of parameters, larger than any method needs.
         const MAX_FIELDS: usize = 64;
-        struct FieldsVisitor;
-        impl<'de> Visitor<'de> for FieldsVisitor {
-            type Value = Fields<'de>;
+        struct ParamsVisitor;
+        impl<'de> Visitor<'de> for ParamsVisitor {
+            type Value = Params;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("parameters by name")
             }
 
-            fn visit_unit<E: serde::de::Error>(self) -> Result<Fields<'de>, E> {
-                Ok(Fields(Vec::new()))
+            fn visit_unit<E: serde::de::Error>(self) -> Result<Params, E> {
+                Ok(Params::default())
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Params, A::Error> {
                 let mut fields = Vec::new();
                 while let Some(key) = map.next_key::<Cow<'de, str>>()? {
                     if fields.len() == MAX_FIELDS {
                         return Err(A::Error::custom("too many parameters"));
                     }
-                    fields.push((key.into_owned(), map.next_value::<&'de RawValue>()?));
+                    fields.push((key.into_owned(), map.next_value()?));
                 }
-                Ok(Fields(fields))
+                Ok(Params(fields))
             }
 
             fn visit_seq<A: serde::de::SeqAccess<'de>>(
                 self,
                 mut sequence: A,
-            ) -> Result<Fields<'de>, A::Error> {
+            ) -> Result<Params, A::Error> {
                 while sequence.next_element::<IgnoredAny>()?.is_some() {}
                 Err(A::Error::custom("parameters are given by name, not by position"))
             }
         }
-        deserializer.deserialize_any(FieldsVisitor)
+        deserializer.deserialize_any(ParamsVisitor)
     }
 }

@@ -1,6 +1,5 @@
 //! Methods of the schema, each at its own address.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -10,11 +9,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ctrlz::{Progress, Workspace};
 use ctrlz_api::{
-    Access, Answer, Context, Hash, Host, Method, Place, UpTo, WireError, dispatch, schema_hash,
+    Access, Answer, Context, Hash, Host, Method, Params, Place, Precondition, WireError, dispatch,
+    schema_hash,
 };
 use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use crate::guard::single;
@@ -23,44 +21,13 @@ use crate::refusal::{Refusal, json};
 use crate::roots::Served;
 use crate::state::Shared;
 
-/// Precondition of a method over HTTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Demand {
-    /// None: the method changes no file and removes nothing.
-    Nothing,
-    /// A plan that the user has seen.
-    Plan,
-    /// An explicit confirmation, because the removal is permanent.
-    Confirmation,
-}
-
-/// Returns the precondition of a method.
-pub(crate) fn demand(method: &str) -> Demand {
-    match method {
-        "restore" | "revert" | "recover" | "undo" | "redo" | "apply" | "revert_to" | "unrevert" => {
-            Demand::Plan
-        }
-        "gc" | "release_session" | "purge" => Demand::Confirmation,
-        _ => Demand::Nothing,
-    }
-}
-
 /// Returns whether a method accepts GET, because it changes nothing.
 pub(crate) fn is_readable(state: &crate::query::Queries, method: &Method) -> bool {
-    match method.access(UpTo::Now) {
+    match method.access {
         Access::Reads => true,
         // Comparing two recorded snapshots only reads.
         Access::Records => state.takes(method.name, "to"),
         Access::Writes => false,
-    }
-}
-
-/// Returns whether a response never changes, because it depends only on immutable snapshots.
-fn is_immutable(method: &str, params: &Value) -> bool {
-    match method {
-        "patch" | "changes" | "diff" | "diff_full" | "list_files" => true,
-        "show" => !params["path"].is_null(),
-        _ => false,
     }
 }
 
@@ -73,34 +40,33 @@ pub(crate) async fn get(
 ) -> Result<Response, Refusal> {
     let served = state.roots.served(&project)?;
     let params = state.queries.read(method.name, request.uri().query().unwrap_or_default())?;
-    check_ids(&params)?;
-    if method.access(UpTo::Now) == Access::Records && params["to"].is_null() {
+    check_ids(&params, |name| name != "path")?;
+    if method.access == Access::Records && params.get("to").is_none() {
         let why = "`to` is missing: comparing with the present state records it, which takes POST";
         return Err(Refusal(WireError::invalid_params(why)));
     }
     let known = single(request.headers(), &header::IF_NONE_MATCH).map(str::to_owned);
-    if is_immutable(method.name, &params) {
+    if method.is_permanent(&params) {
         // The address and the version of the schema determine the response.
         static TAG: LazyLock<String> = LazyLock::new(|| format!("\"{}\"", schema_hash()));
         if known.as_deref() == Some(&*TAG) {
             still_there(&state, served, params).await?;
             return Ok(not_modified(&TAG));
         }
-        let body = answer(&state, served, method, params.to_string()).await?;
-        return Ok(tagged(body.get().to_owned(), &TAG));
+        return Ok(tagged(answer(&state, served, method, params).await?, &TAG));
     }
-    let body = answer(&state, served, method, params.to_string()).await?.get().to_owned();
+    let body = answer(&state, served, method, params).await?;
     let tag = content_tag(body.as_bytes());
     if known == Some(tag.clone()) { Ok(not_modified(&tag)) } else { Ok(tagged(body, &tag)) }
 }
 
 /// Checks that the snapshots still exist: they may have been purged or dropped since.
-async fn still_there(state: &Shared, served: Served, params: Value) -> Result<(), Refusal> {
+async fn still_there(state: &Shared, served: Served, params: Params) -> Result<(), Refusal> {
     let check = move |_: &Progress| {
         let workspace = served.open(&Place::default())?.workspace;
         for key in ["hash", "from", "to"] {
-            if let Some(hash) = params[key].as_str() {
-                let id = Hash(hash.to_owned()).id().map_err(ctrlz::Error::from)?;
+            if let Some(hash) = params.get(key).and_then(text_of) {
+                let id = Hash(hash).id().map_err(ctrlz::Error::from)?;
                 served.check_snapshot(&workspace, &id)?;
                 workspace.check_snapshot(&id)?;
             }
@@ -145,11 +111,11 @@ pub(crate) async fn post(
     let served = state.roots.served(&project)?;
     let (parts, body) = request.into_parts();
     let body = read_body(body).await?;
-    let params = demanded(method.name, &body)?;
+    let params = demanded(&state, method, &body)?;
     let key = idempotency_key(&parts.headers)?;
     let run = {
         let state = Arc::clone(&state);
-        async move { answer(&state, served, method, params).await.map(|body| body.get().to_owned()) }
+        async move { answer(&state, served, method, params).await }
     };
     let outcome = match key {
         None => run.await,
@@ -183,53 +149,58 @@ pub(crate) async fn read_body(body: Body) -> Result<String, Refusal> {
     text.map_err(|_| Refusal::new("parse_error", "the body is not UTF-8"))
 }
 
-/// Checks the precondition and the ids of a method. Returns its parameters.
-fn demanded(method: &str, body: &str) -> Result<String, Refusal> {
-    let text = if body.trim().is_empty() { "{}" } else { body };
-    let mut fields: BTreeMap<String, Box<RawValue>> = parsed(text)?;
-    let ids = ["session", "message", "part", "step", "id", "operation", "before", "tool", "who"];
-    for (key, value) in fields.iter().filter(|(key, _)| ids.contains(&key.as_str())) {
-        if let Ok(text) = serde_json::from_str::<String>(value.get()) {
-            check_id(key, &text)?;
-        }
-    }
-    if method == "fork" && fields.get("into").is_some_and(|into| into.get() != "null") {
-        let why = "over HTTP a fork brings no files: `into` names a directory that is not served";
+/// Parses the parameters of a method, and checks its precondition and their ids.
+fn demanded(state: &Shared, method: &Method, body: &str) -> Result<Params, Refusal> {
+    const IDS: [&str; 9] =
+        ["session", "message", "part", "step", "id", "operation", "before", "tool", "who"];
+    let mut params: Params = match body.trim() {
+        "" => Params::default(),
+        "null" => return Err(Refusal(WireError::invalid_params("the body is not an object"))),
+        _ => parsed(body)?,
+    };
+    check_ids(&params, |name| IDS.contains(&name))?;
+    if let Some(outside) = method.outside.filter(|outside| params.get(outside).is_some()) {
+        let why = format!(
+            "over HTTP a {} brings no files: `{outside}` names a directory that is not served",
+            method.name
+        );
         return Err(Refusal::new("forbidden", why));
     }
-    match demand(method) {
-        Demand::Nothing => (),
-        Demand::Plan => {
-            if fields.get("plan").is_none_or(|plan| plan.get() == "null") {
-                let mut error = WireError::new("plan_required", "`plan` is missing");
-                error.hint =
-                    Some(format!("POST plan_{method} gives it, and shows what would change"));
-                return Err(Refusal(error));
-            }
+    match method.precondition {
+        Precondition::Plan if params.get("plan").is_none() => {
+            let mut error = WireError::new("plan_required", "`plan` is missing");
+            let name = method.name;
+            error.hint = Some(format!("POST plan_{name} gives it, and shows what would change"));
+            return Err(Refusal(error));
         }
-        Demand::Confirmation => {
-            let confirm = fields.get("confirm").map(|confirm| confirm.get().to_owned());
-            if confirm.as_deref() != Some("true") {
-                let why = "what this removes does not come back";
-                let mut error = WireError::new("not_confirmed", why);
-                error.hint = Some("pass \"confirm\": true".into());
-                return Err(Refusal(error));
-            }
-            if method != "purge" {
-                drop(fields.remove("confirm"));
-            }
+        Precondition::Confirmation if params.get("confirm") != Some("true") => {
+            let why = "what this removes does not come back";
+            let mut error = WireError::new("not_confirmed", why);
+            error.hint = Some("pass \"confirm\": true".into());
+            return Err(Refusal(error));
         }
+        // Some methods demand the confirmation themselves.
+        Precondition::Confirmation if !state.queries.takes(method.name, "confirm") => {
+            params.remove("confirm");
+        }
+        Precondition::Nothing | Precondition::Plan | Precondition::Confirmation => (),
     }
-    Ok(serde_json::to_string(&fields).expect("JSON has a JSON form"))
+    Ok(params)
 }
 
-fn check_ids(params: &Value) -> Result<(), Refusal> {
-    for (key, value) in params.as_object().into_iter().flatten() {
-        if let Some(text) = value.as_str().filter(|_| key != "path") {
-            check_id(key, text)?;
+/// Checks the ids among the parameters.
+fn check_ids(params: &Params, is_id: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+    for (name, value) in params.iter().filter(|(name, _)| is_id(name)) {
+        if let Some(text) = text_of(value) {
+            check_id(name, &text)?;
         }
     }
     Ok(())
+}
+
+/// Returns the text that a parameter contains, if it is a string.
+fn text_of(value: &str) -> Option<String> {
+    serde_json::from_str(value).ok()
 }
 
 /// Checks an id. Clients choose their ids, so any text without NUL of bounded length is allowed.
@@ -243,24 +214,22 @@ pub(crate) fn check_id(what: &str, id: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Calls a method and returns its result.
+/// Calls a method and returns its result as JSON.
 pub(crate) async fn answer(
     state: &Shared,
     served: Served,
     method: &'static Method,
-    params: String,
-) -> Result<Box<RawValue>, Refusal> {
-    let has_to = serde_json::from_str::<Value>(&params).is_ok_and(|params| !params["to"].is_null());
-    let access = method.access(if has_to { UpTo::Snapshot } else { UpTo::Now });
-    let name = method.name;
+    params: Params,
+) -> Result<String, Refusal> {
+    let access = method.access_of(&params);
     let host = served.clone();
     let call =
-        move |progress: &Progress| dispatch(name, &params, &Context { host: &host, progress });
+        move |progress: &Progress| dispatch(method, params, &Context { host: &host, progress });
     let Answer { result, worked_on, borrowing } = state.work.run(access, call).await?;
     if let Some(workspace) = worked_on {
         rest(served, workspace, borrowing);
     }
-    Ok(result)
+    Ok(Box::<str>::from(result).into())
 }
 
 /// Runs deferred work and copies borrowed blobs in the background, in slices so that other calls

@@ -20,6 +20,7 @@ mod limits;
 mod listen;
 mod lobby;
 mod openapi;
+mod own;
 mod page;
 mod query;
 mod refusal;

@@ -1,101 +1,30 @@
 //! Generates the OpenAPI document and the table of routes from the schema and the router.
 
-use ctrlz_api::{METHODS, Method, Stream, WireError, find, schema};
+use ctrlz_api::{Access, METHODS, Method, Precondition, WireError, find, schema};
+use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use crate::call::{Demand, demand, is_readable};
+use crate::call::is_readable;
 use crate::events::Hello;
 use crate::limits;
-use crate::page::{Code, LoggedIn, LoginBody};
+use crate::own::{Gives, OWN, Own};
 use crate::query::{Queries, Shape, own_parameters, shape};
-use crate::roots::{AddProject, Project, Projects};
-use crate::routes::{METHOD_PREFIX, ServerInfo};
-use crate::session::{SessionDiff, SessionRevert, SessionReverted, SessionUnreverted};
-use crate::stream::STREAMS;
-
-/// An address that is not a method.
-struct Own {
-    verb: &'static str,
-    path: &'static str,
-    about: &'static str,
-    takes: Option<Schema>,
-    gives: Gives,
-}
-
-type Schema = fn(&mut SchemaGenerator) -> schemars::Schema;
-
-/// Response of an address.
-enum Gives {
-    Json(Schema),
-    AnyJson,
-    Events,
-    Nothing,
-}
-
-fn of<T: JsonSchema>() -> Schema {
-    |schemas| schemas.subschema_for::<T>()
-}
-
-fn own_routes() -> Vec<Own> {
-    let get = |path, about, gives| Own { verb: "get", path, about, takes: None, gives };
-    let post = |path, about, takes, gives| Own { verb: "post", path, about, takes, gives };
-    use Gives::{AnyJson, Events, Json, Nothing};
-    vec![
-        get(
-            "/session/{id}/diff",
-            "What a session changed in all, unless it is taken back.",
-            Json(of::<SessionDiff>()),
-        ),
-        post(
-            "/session/{id}/revert",
-            "Takes a session back to before a message or a part of it. Plans and acts at once.",
-            Some(of::<SessionRevert>()),
-            Json(of::<SessionReverted>()),
-        ),
-        post(
-            "/session/{id}/unrevert",
-            "Takes the session's revert back. Plans and acts at once.",
-            None,
-            Json(of::<SessionUnreverted>()),
-        ),
-        get("/v1/server", "What the server is.", Json(of::<ServerInfo>())),
-        get("/v1/openapi.json", "This document.", AnyJson),
-        get("/v1/schema.json", "The schema of all methods and types.", AnyJson),
-        get("/v1/projects", "The work trees that are served.", Json(of::<Projects>())),
-        post(
-            "/v1/projects",
-            "Serves another work tree. Only through the socket.",
-            Some(of::<AddProject>()),
-            Json(of::<Project>()),
-        ),
-        get("/v1/projects/{project}", "One work tree.", Json(of::<Project>())),
-        get("/v1/projects/{project}/events", "Each operation once it is recorded.", Events),
-        post("/v1/codes", "Makes a code that signs a page in.", None, Json(of::<Code>())),
-        post(
-            "/v1/login",
-            "Takes a code for a token; needs no token itself.",
-            Some(of::<LoginBody>()),
-            Json(of::<LoggedIn>()),
-        ),
-        post("/v1/logout", "Makes the page's token worthless.", None, Nothing),
-        get("/healthz", "204 and nothing else; needs no token.", Nothing),
-    ]
-}
+use crate::routes::METHOD_PREFIX;
+use crate::stream::{STREAMS, StreamRoute};
 
 /// Returns the OpenAPI document.
 pub fn openapi() -> Value {
     let schema = schema();
     let mut schemas = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let mut paths = Map::new();
-    for own in own_routes() {
+    for own in &OWN {
         let item = paths.entry(own.path).or_insert_with(|| json!({}));
-        item[own.verb] = own_operation(&own, &mut schemas);
+        item[own.verb.to_ascii_lowercase()] = own_operation(own, &mut schemas);
     }
-    for (name, stream, kind, about) in STREAMS {
-        let operation = stream_operation(&schema, stream, kind, about);
-        paths.insert(format!("{METHOD_PREFIX}{name}"), json!({ "get": operation }));
+    for route in &STREAMS {
+        let operation = stream_operation(&schema, route);
+        paths.insert(format!("{METHOD_PREFIX}{}", route.name), json!({ "get": operation }));
     }
     let queries = Queries::new();
     for method in METHODS.iter() {
@@ -222,17 +151,17 @@ fn own_operation(own: &Own, schemas: &mut SchemaGenerator) -> Value {
     let mut parameters = path_parameters(own.path);
     if own.path.starts_with("/session/") {
         parameters.push(project_of_session());
-        if own.verb == "post" {
+        if own.verb == "POST" {
             parameters.push(idempotency_key());
         }
     }
     let mut operation = json!({
         "summary": own.about,
-        "operationId": operation_id(own.verb, own.path),
+        "operationId": operation_id(&own.verb.to_ascii_lowercase(), own.path),
         "parameters": parameters,
         "responses": responses(status, content),
     });
-    if own.verb == "post" {
+    if own.verb == "POST" {
         let empty = json!({ "type": "object", "maxProperties": 0 });
         let schema = own.takes.map_or(empty, |schema| json!(schema(schemas)));
         operation["requestBody"] = json!({ "required": true, "content": json_content(&schema) });
@@ -263,14 +192,14 @@ fn post_operation(schema: &Value, method: &Method) -> Value {
         },
     });
     let mut parts = vec![place, described["params"]["allOf"][1].clone()];
-    match demand(method.name) {
-        Demand::Nothing => (),
-        Demand::Plan => parts.push(json!({
+    match method.precondition {
+        Precondition::Nothing => (),
+        Precondition::Plan => parts.push(json!({
             "type": "object",
             "properties": { "plan": { "$ref": "#/$defs/Hash" } },
             "required": ["plan"],
         })),
-        Demand::Confirmation => parts.push(json!({
+        Precondition::Confirmation => parts.push(json!({
             "type": "object",
             "properties": { "confirm": { "const": true } },
             "required": ["confirm"],
@@ -303,15 +232,16 @@ fn get_operation(schema: &Value, method: &Method) -> Value {
     })
 }
 
-fn stream_operation(schema: &Value, stream: Stream, kind: &str, about: &str) -> Value {
+fn stream_operation(schema: &Value, route: &StreamRoute) -> Value {
     let paging = ["offset", "limit", "max_bytes"];
     let mut parameters = path_parameters(METHOD_PREFIX);
-    parameters.extend(query_parameters(schema, stream.method(), &paging));
-    let kind = kind.split(';').next().unwrap_or(kind);
+    let method = route.stream.method();
+    parameters.extend(query_parameters(schema, method, &paging));
+    let kind = route.kind.split(';').next().unwrap_or(route.kind);
     let content = json!({ kind: { "schema": { "type": "string" } } });
     json!({
-        "summary": about,
-        "operationId": format!("stream_{}", stream.method()),
+        "summary": route.about,
+        "operationId": format!("stream_{method}"),
         "parameters": parameters,
         "responses": responses("200", Some(content)),
     })
@@ -323,8 +253,7 @@ fn query_parameters(schema: &Value, method: &str, without: &[&str]) -> Vec<Value
     let definition = crate::query::resolved(schema, params);
     let required = definition["required"].as_array().cloned().unwrap_or_default();
     // Without `to` the current state is meant, which GET cannot record.
-    let records = find(method)
-        .is_some_and(|method| method.access(ctrlz_api::UpTo::Now) == ctrlz_api::Access::Records);
+    let records = find(method).is_some_and(|method| method.access == Access::Records);
     let parameter = |(name, parameter): (&String, &Value)| {
         let shape = shape(schema, parameter);
         let mut described = json!({
@@ -370,21 +299,20 @@ fn http_options(schema: &Value) -> Value {
 /// Returns the table of routes, as in the documentation.
 pub fn routes_table() -> String {
     let mut table = String::from("| verb | address | what it does |\n|---|---|---|\n");
-    for own in own_routes() {
-        let verb = own.verb.to_ascii_uppercase();
-        table.push_str(&format!("| {verb} | `{}` | {} |\n", own.path, own.about));
+    for own in &OWN {
+        table.push_str(&format!("| {} | `{}` | {} |\n", own.verb, own.path, own.about));
     }
     let short = |name: &str| format!("`/v1/projects/{{project}}/{name}`");
-    for (name, _, _, about) in STREAMS {
+    for StreamRoute { name, about, .. } in &STREAMS {
         table.push_str(&format!("| GET | {} | {about} |\n", short(name)));
     }
     let queries = Queries::new();
     for method in METHODS.iter() {
         let verbs = if is_readable(&queries, method) { "GET POST" } else { "POST" };
-        let needs = match demand(method.name) {
-            Demand::Nothing => "",
-            Demand::Plan => " Needs `plan`.",
-            Demand::Confirmation => " Needs `\"confirm\": true`.",
+        let needs = match method.precondition {
+            Precondition::Nothing => "",
+            Precondition::Plan => " Needs `plan`.",
+            Precondition::Confirmation => " Needs `\"confirm\": true`.",
         };
         table.push_str(&format!(
             "| {verbs} | {} | {}{needs} |\n",

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ctrlz_api::{METHODS, WireError, schema};
+use ctrlz_api::{METHODS, Params, WireError, schema};
 use serde_json::{Map, Value, json};
 
 /// Form of a parameter in an address.
@@ -47,8 +47,8 @@ impl Queries {
         self.methods.get(method).is_some_and(|shapes| shapes.contains_key(parameter))
     }
 
-    /// Parses the parameters of a query into JSON.
-    pub(crate) fn read(&self, method: &str, query: &str) -> Result<Value, WireError> {
+    /// Parses the parameters of a query.
+    pub(crate) fn read(&self, method: &str, query: &str) -> Result<Params, WireError> {
         let mut params = Map::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -67,7 +67,7 @@ impl Queries {
                 params.insert(key, value);
             }
         }
-        Ok(Value::Object(params))
+        Ok(params.into())
     }
 }
 
@@ -160,7 +160,11 @@ mod tests {
 
     #[track_caller]
     fn check(method: &str, query: &str, expected: &Value) {
-        assert_eq!(Queries::new().read(method, query).unwrap(), *expected);
+        let params = Queries::new().read(method, query).unwrap();
+        let value = |text| serde_json::from_str(text).unwrap();
+        let read: Map<String, Value> =
+            params.iter().map(|(name, text)| (name.to_owned(), value(text))).collect();
+        assert_eq!(Value::Object(read), *expected);
     }
 
     #[test]

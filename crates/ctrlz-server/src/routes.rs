@@ -13,11 +13,12 @@ use ctrlz_api::{Access, METHODS, Method, PROTOCOL, schema_hash, schema_text};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::own::OWN;
 use crate::refusal::{Refusal, json, json_of};
 use crate::roots::AddProject;
 use crate::state::{Peer, Shared};
-use crate::stream::STREAMS;
-use crate::{call, events, guard, openapi, page, session};
+use crate::stream::{self, STREAMS};
+use crate::{call, guard, openapi, page};
 
 /// Information about the server.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -55,11 +56,11 @@ pub fn routes() -> Vec<Route> {
     let queries = crate::query::Queries::new();
     let route = |verb, path: &str| Route { verb, path: path.into() };
     let mut routes: Vec<Route> = Vec::new();
-    for (verb, path) in OWN {
-        routes.push(route(verb, path));
+    for own in &OWN {
+        routes.push(route(own.verb, own.path));
     }
-    for (name, ..) in STREAMS {
-        routes.push(route("GET", &format!("{METHOD_PREFIX}{name}")));
+    for stream in &STREAMS {
+        routes.push(route("GET", &format!("{METHOD_PREFIX}{}", stream.name)));
     }
     for method in METHODS.iter() {
         let path = format!("{METHOD_PREFIX}{}", method.name);
@@ -72,34 +73,15 @@ pub fn routes() -> Vec<Route> {
     routes
 }
 
-/// Addresses that are neither methods nor files.
-pub(crate) const OWN: [(&str, &str); 14] = [
-    ("GET", "/session/{id}/diff"),
-    ("POST", "/session/{id}/revert"),
-    ("POST", "/session/{id}/unrevert"),
-    ("GET", "/v1/server"),
-    ("GET", "/v1/openapi.json"),
-    ("GET", "/v1/schema.json"),
-    ("GET", "/v1/projects"),
-    ("POST", "/v1/projects"),
-    ("GET", "/v1/projects/{project}"),
-    ("GET", "/v1/projects/{project}/events"),
-    ("POST", "/v1/codes"),
-    ("POST", "/v1/login"),
-    ("POST", "/v1/logout"),
-    ("GET", "/healthz"),
-];
-
 /// Returns the router of the whole server, without its sockets.
 pub(crate) fn app(state: &Arc<Shared>) -> Router {
     let mut router = Router::new();
-    for (verb, path) in OWN {
-        router = router.route(path, own(verb, path));
+    for own in &OWN {
+        router = router.route(own.path, (own.serve)());
     }
-    for (name, stream, kind, _) in STREAMS {
-        let handler =
-            move |state, project, request| stream_get(stream, kind, state, project, request);
-        router = router.route(&format!("{METHOD_PREFIX}{name}"), get(handler));
+    for stream in &STREAMS {
+        let handler = move |state, project, request| stream::get(stream, state, project, request);
+        router = router.route(&format!("{METHOD_PREFIX}{}", stream.name), get(handler));
     }
     for method in METHODS.iter() {
         let path = format!("{METHOD_PREFIX}{}", method.name);
@@ -116,16 +98,6 @@ pub(crate) fn app(state: &Arc<Shared>) -> Router {
         .with_state(Arc::clone(state))
 }
 
-async fn stream_get(
-    stream: ctrlz_api::Stream,
-    kind: &'static str,
-    state: State<Arc<Shared>>,
-    project: Path<String>,
-    request: Request,
-) -> Result<Response, Refusal> {
-    crate::stream::get((stream, kind), state, project, request).await
-}
-
 fn method_routes(state: &Shared, method: &'static Method) -> MethodRouter<Arc<Shared>> {
     let posted = post(move |state, project, request| call::post(method, state, project, request));
     if call::is_readable(&state.queries, method) {
@@ -135,32 +107,19 @@ fn method_routes(state: &Shared, method: &'static Method) -> MethodRouter<Arc<Sh
     }
 }
 
-fn own(verb: &str, path: &str) -> MethodRouter<Arc<Shared>> {
-    match (verb, path) {
-        ("GET", "/session/{id}/diff") => get(session::diff),
-        ("POST", "/session/{id}/revert") => post(session::revert),
-        ("POST", "/session/{id}/unrevert") => post(session::unrevert),
-        ("GET", "/v1/server") => get(server),
-        ("GET", "/v1/openapi.json") => get(|| async { text(openapi::openapi_text()) }),
-        ("GET", "/v1/schema.json") => get(|| async { text(schema_text()) }),
-        ("GET", "/v1/projects") => get(projects),
-        ("POST", "/v1/projects") => post(add_project),
-        ("GET", "/v1/projects/{project}") => get(project),
-        ("GET", "/v1/projects/{project}/events") => get(events::get),
-        ("POST", "/v1/codes") => post(page::new_code),
-        ("POST", "/v1/login") => post(page::login),
-        ("POST", "/v1/logout") => post(page::logout),
-        ("GET", "/healthz") => get(guard::healthz),
-        // The tests of the list would find a listed route that is not served.
-        _ => MethodRouter::new(),
-    }
-}
-
 fn text(json_text: String) -> Response {
     json(axum::http::StatusCode::OK, json_text)
 }
 
-async fn server(State(state): State<Arc<Shared>>) -> Response {
+pub(crate) async fn openapi_document() -> Response {
+    text(openapi::openapi_text())
+}
+
+pub(crate) async fn schema_document() -> Response {
+    text(schema_text())
+}
+
+pub(crate) async fn server(State(state): State<Arc<Shared>>) -> Response {
     json_of(&ServerInfo {
         name: "ctrlz",
         version: env!("CARGO_PKG_VERSION"),
@@ -172,12 +131,12 @@ async fn server(State(state): State<Arc<Shared>>) -> Response {
     })
 }
 
-async fn projects(State(state): State<Arc<Shared>>) -> Response {
+pub(crate) async fn projects(State(state): State<Arc<Shared>>) -> Response {
     json_of(&state.roots.list())
 }
 
 /// `POST /v1/projects`: only processes of this user may choose the directories to serve.
-async fn add_project(
+pub(crate) async fn add_project(
     State(state): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
     request: Request,
@@ -192,7 +151,7 @@ async fn add_project(
     Ok(json_of(&state.work.run(Access::Reads, added).await?))
 }
 
-async fn project(
+pub(crate) async fn project(
     State(state): State<Arc<Shared>>,
     Path(id): Path<String>,
 ) -> Result<Response, Refusal> {

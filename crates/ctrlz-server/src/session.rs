@@ -10,7 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::Uri;
 use axum::response::Response;
-use ctrlz_api::{Stream, WireError, find};
+use ctrlz_api::{Params, Stream, WireError, named};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -53,7 +53,7 @@ pub(crate) async fn diff(
     uri: Uri,
 ) -> Result<Response, Refusal> {
     let served = serving(&state, &session, &uri).await?;
-    let params = json!({ "of": { "session": session } }).to_string();
+    let params = params(json!({ "of": { "session": session } }));
     let pieces = stream::begin(&state, served, Stream::DeedsFull, params).await?;
     Ok(json_answer(axum::http::StatusCode::OK, Body::new(list_of(pieces))))
 }
@@ -99,13 +99,11 @@ fn name(path: &Value) -> String {
 /// Returns the work tree that has the session. If several do, the query must name one as `project`.
 async fn serving(state: &Shared, session: &str, uri: &Uri) -> Result<Served, Refusal> {
     check_id("session", session)?;
-    let named = project_of(uri)?;
-    let method = find("sessions").expect("the method is part of the table");
+    let project = project_of(uri)?;
     let mut found: Vec<(String, Served)> = Vec::new();
-    for id in named.map_or_else(|| state.roots.ids(), |id| vec![id]) {
+    for id in project.map_or_else(|| state.roots.ids(), |id| vec![id]) {
         let served = state.roots.served(&id)?;
-        let sessions = answer(state, served.clone(), method, "{}".into()).await?;
-        let sessions: Value = serde_json::from_str(sessions.get()).unwrap_or_default();
+        let sessions = call(state, &served, "sessions", json!({})).await?;
         let mut known = sessions["sessions"].as_array().into_iter().flatten();
         if known.any(|known| known["session"] == session) {
             found.push((id, served));
@@ -208,13 +206,13 @@ pub(crate) async fn revert(
 ) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
     let body = read_body(body).await?;
-    let SessionRevert { message, part } = parsed(&body)?;
-    check_id("messageID", &message)?;
-    check_id("partID", part.as_deref().unwrap_or_default())?;
+    let asked: SessionRevert = parsed(&body)?;
+    check_id("messageID", &asked.message)?;
+    check_id("partID", asked.part.as_deref().unwrap_or_default())?;
     let served = serving(&state, &session, &parts.uri).await?;
     let run = {
         let state = Arc::clone(&state);
-        async move { reverted(&state, &served, &session, &message, part.as_deref()).await }
+        async move { reverted(&state, &served, &session, asked).await }
     };
     once(&state, &parts, &body, run).await
 }
@@ -223,20 +221,19 @@ async fn reverted(
     state: &Shared,
     served: &Served,
     session: &str,
-    message: &str,
-    part: Option<&str>,
+    asked: SessionRevert,
 ) -> Result<String, Refusal> {
+    let SessionRevert { message, part } = asked;
     let params = json!({ "session": session, "message": message, "part": part });
-    let report = call(state, served, "revert_to", &params).await?;
-    let now = call(state, served, "revert_state", &json!({ "session": session })).await?;
+    let report = call(state, served, "revert_to", params).await?;
+    let now = call(state, served, "revert_state", json!({ "session": session })).await?;
     let now = &now["reverted"];
     let diff = match (now["before"].as_str(), now["after"].as_str()) {
         (Some(from), Some(to)) => {
-            call(state, served, "diff", &json!({ "from": from, "to": to })).await?["text"].clone()
+            call(state, served, "diff", json!({ "from": from, "to": to })).await?["text"].clone()
         }
         _ => Value::Null,
     };
-    let (message, part) = (message.to_owned(), part.map(str::to_owned));
     let info = SessionReverted { message, part, snapshot: now["before"].clone(), diff, report };
     Ok(serde_json::to_string(&info).expect("plain data has a JSON form"))
 }
@@ -257,7 +254,7 @@ pub(crate) async fn unrevert(
     let run = {
         let state = Arc::clone(&state);
         async move {
-            let report = call(&state, &served, "unrevert", &json!({ "session": session })).await?;
+            let report = call(&state, &served, "unrevert", json!({ "session": session })).await?;
             Ok(serde_json::to_string(&SessionUnreverted { report })
                 .expect("plain data has a JSON form"))
         }
@@ -282,9 +279,15 @@ async fn call(
     state: &Shared,
     served: &Served,
     method: &str,
-    params: &Value,
+    given: Value,
 ) -> Result<Value, Refusal> {
-    let method = find(method).expect("the method is part of the table");
-    let result = answer(state, served.clone(), method, params.to_string()).await?;
-    Ok(serde_json::from_str(result.get()).unwrap_or_default())
+    let result = answer(state, served.clone(), named(method)?, params(given)).await?;
+    Ok(serde_json::from_str(&result).unwrap_or_default())
+}
+
+fn params(given: Value) -> Params {
+    match given {
+        Value::Object(fields) => fields.into(),
+        _ => Params::default(),
+    }
 }

@@ -11,7 +11,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use ctrlz::Progress;
-use ctrlz_api::{Context, Stream, Wanted, WireError};
+use ctrlz_api::{Context, Params, Stream, Wanted, WireError};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
@@ -22,49 +22,64 @@ use crate::refusal::Refusal;
 use crate::roots::Served;
 use crate::state::Shared;
 
-/// Streams: name, kind, content type and description.
-pub(crate) const STREAMS: [(&str, Stream, &str, &str); 5] = [
-    (
-        "diff.patch",
-        Stream::Diff,
-        "text/x-diff; charset=utf-8",
-        "What `diff` gives, whole, as text.",
-    ),
-    (
-        "diff_full.ndjson",
-        Stream::DiffFull,
-        "application/x-ndjson",
-        "What `diff_full` gives, whole, one file per line.",
-    ),
-    (
-        "deeds.patch",
-        Stream::DeedsDiff,
-        "text/x-diff; charset=utf-8",
-        "What `deeds_diff` gives, whole, as text.",
-    ),
-    (
-        "deeds_full.ndjson",
-        Stream::DeedsFull,
-        "application/x-ndjson",
-        "What `deeds_full` gives, whole, one file per line.",
-    ),
-    ("file", Stream::File, "application/octet-stream", "The bytes of a file of a snapshot."),
+/// Address of a stream.
+pub(crate) struct StreamRoute {
+    /// Last component of the address.
+    pub(crate) name: &'static str,
+    pub(crate) stream: Stream,
+    /// Content type.
+    pub(crate) kind: &'static str,
+    pub(crate) about: &'static str,
+}
+
+/// All streams, in the order of the documentation.
+pub(crate) static STREAMS: [StreamRoute; 5] = [
+    StreamRoute {
+        name: "diff.patch",
+        stream: Stream::Diff,
+        kind: "text/x-diff; charset=utf-8",
+        about: "What `diff` gives, whole, as text.",
+    },
+    StreamRoute {
+        name: "diff_full.ndjson",
+        stream: Stream::DiffFull,
+        kind: "application/x-ndjson",
+        about: "What `diff_full` gives, whole, one file per line.",
+    },
+    StreamRoute {
+        name: "deeds.patch",
+        stream: Stream::DeedsDiff,
+        kind: "text/x-diff; charset=utf-8",
+        about: "What `deeds_diff` gives, whole, as text.",
+    },
+    StreamRoute {
+        name: "deeds_full.ndjson",
+        stream: Stream::DeedsFull,
+        kind: "application/x-ndjson",
+        about: "What `deeds_full` gives, whole, one file per line.",
+    },
+    StreamRoute {
+        name: "file",
+        stream: Stream::File,
+        kind: "application/octet-stream",
+        about: "The bytes of a file of a snapshot.",
+    },
 ];
 
 /// `GET /v1/projects/{project}/diff.patch` and the other streams.
 pub(crate) async fn get(
-    (stream, kind): (Stream, &'static str),
+    route: &'static StreamRoute,
     State(state): State<Arc<Shared>>,
     Path(project): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
     let served = state.roots.served(&project)?;
     let query = request.uri().query().unwrap_or_default();
-    let params = state.queries.read(stream.method(), query)?.to_string();
-    let pieces = begin(&state, served, stream, params).await?;
+    let params = state.queries.read(route.stream.method(), query)?;
+    let pieces = begin(&state, served, route.stream, params).await?;
     let mut response = Response::new(Body::new(pieces));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(route.kind));
     // Makes browsers save the content instead of displaying it, because a file may hold anything.
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     Ok(response)
@@ -75,7 +90,7 @@ pub(crate) async fn begin(
     state: &Shared,
     served: Served,
     stream: Stream,
-    params: String,
+    params: Params,
 ) -> Result<Pieces, Refusal> {
     const AHEAD: usize = 4;
     let place = state.work.stream().await?;
@@ -88,7 +103,7 @@ pub(crate) async fn begin(
         let _place = place;
         let mut started = Some(started);
         let context = Context { host: &served, progress: &progress };
-        let outcome = stream.give(&params, &context, &mut |piece| {
+        let outcome = stream.give(params, &context, &mut |piece| {
             if let Some(started) = started.take() {
                 // Fails only if the client is gone, which sending the next piece detects.
                 started.send(Ok(())).ok();

@@ -43,8 +43,7 @@ pub(super) fn millis(duration: Option<f64>) -> Option<u64> {
     duration.filter(|millis| (0.0..1e12).contains(millis)).map(|millis| millis as u64)
 }
 
-pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
-    let payload: Payload = serde_json::from_slice(input)?;
+pub(super) fn event(payload: Payload) -> Event {
     let agent = payload.agent_id.as_deref().map(id);
     let what = match payload.hook_event_name.as_str() {
         "SessionStart" => What::SessionStart,
@@ -62,14 +61,14 @@ pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
         "SessionEnd" => What::SessionEnd,
         _ => What::Other,
     };
-    Ok(Event {
+    Event {
         client: Client::ClaudeCode,
         name: id(&payload.hook_event_name),
         session: id(&payload.session_id),
         turn: payload.prompt_id.as_deref().map(id),
         dir: payload.cwd,
         what,
-    })
+    }
 }
 
 fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {

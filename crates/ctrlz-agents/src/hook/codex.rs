@@ -6,10 +6,7 @@ use super::event::{Event, ToolCall, What};
 use super::{Client, apply_patch, id};
 
 /// Returns whether the event is from Codex, which may use the plugin of Claude Code.
-pub(super) fn is_from(asked: Client, input: &[u8]) -> bool {
-    let Ok(payload) = serde_json::from_slice::<Payload>(input) else {
-        return asked == Client::Codex;
-    };
+pub(super) fn is_from(asked: Client, payload: &Payload) -> bool {
     // Codex names its transcripts rollout-…; Claude Code names them after the session.
     let transcript = payload.transcript_path.as_deref().unwrap_or_default();
     let name = transcript.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -19,8 +16,7 @@ pub(super) fn is_from(asked: Client, input: &[u8]) -> bool {
     }
 }
 
-pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
-    let payload: Payload = serde_json::from_slice(input)?;
+pub(super) fn event(payload: Payload) -> Event {
     let agent = payload.agent_id.as_deref().map(id);
     let what = match payload.hook_event_name.as_str() {
         "SessionStart" => What::SessionStart,
@@ -32,14 +28,14 @@ pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
         "SessionEnd" => What::SessionEnd,
         _ => What::Other,
     };
-    Ok(Event {
+    Event {
         client: Client::Codex,
         name: id(&payload.hook_event_name),
         session: id(&payload.session_id),
         turn: payload.turn_id.as_deref().map(id),
         dir: payload.cwd,
         what,
-    })
+    }
 }
 
 fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {

@@ -1,62 +1,22 @@
-//! Events of Gemini CLI. It has no ids for turns or tool calls: a call is identified by its tool
-//! and input, and a turn by its start time.
+//! Events of Gemini CLI.
 
-use std::path::PathBuf;
-
-use serde::Deserialize;
-use serde_json::Value;
-
-use super::claude_code::{command, edits, files};
-use super::event::{Event, ToolCall, What};
-use super::{Client, id};
-use crate::private::fingerprint;
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Payload {
-    hook_event_name: String,
-    session_id: String,
-    cwd: Option<PathBuf>,
-    timestamp: Option<String>,
-    tool_name: String,
-    tool_input: Value,
-    tool_response: Value,
-}
+use super::Client;
+use super::event::{Event, What};
+use super::without_ids::Payload;
 
 pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
     let payload: Payload = serde_json::from_slice(input)?;
+    let call = || payload.tool_call(only_reads(&payload.tool_name), &payload.tool_response);
     let what = match payload.hook_event_name.as_str() {
         "SessionStart" => What::SessionStart,
         "BeforeAgent" => What::Prompt,
-        "BeforeTool" => What::ToolBefore(tool_call(&payload)),
-        "AfterTool" => What::ToolAfter(vec![tool_call(&payload)]),
+        "BeforeTool" => What::ToolBefore(call()),
+        "AfterTool" => What::ToolAfter(vec![call()]),
         "AfterAgent" => What::TurnEnd,
         "SessionEnd" => What::SessionEnd,
         _ => What::Other,
     };
-    Ok(Event {
-        client: Client::Gemini,
-        name: id(&payload.hook_event_name),
-        session: id(&payload.session_id),
-        turn: payload.timestamp.as_deref().map(id).filter(|_| what == What::Prompt),
-        dir: payload.cwd,
-        what,
-    })
-}
-
-fn tool_call(payload: &Payload) -> ToolCall {
-    let input = payload.tool_input.to_string();
-    let number = fingerprint(&[payload.tool_name.as_bytes(), input.as_bytes()]);
-    ToolCall {
-        id: format!("call-{number:016x}"),
-        tool: id(&payload.tool_name),
-        agent: None,
-        duration_ms: None,
-        files: files(&payload.tool_input),
-        edits: edits(&payload.tool_input, &payload.tool_response),
-        commands: command(&payload.tool_input).into_iter().collect(),
-        only_reads: only_reads(&payload.tool_name),
-    }
+    Ok(payload.event(Client::Gemini, what))
 }
 
 /// Returns whether a tool can change nothing.

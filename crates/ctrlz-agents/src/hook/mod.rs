@@ -21,6 +21,7 @@ mod gemini;
 mod memory;
 mod notice;
 mod qwen;
+mod without_ids;
 
 use std::fmt;
 use std::str::FromStr;
@@ -141,8 +142,13 @@ impl std::error::Error for NotAnEvent {}
 pub fn read(client: Client, input: &[u8]) -> Result<Event, NotAnEvent> {
     let parsed = match client {
         // Both clients use the same plugin and so the same command; the event decides.
-        Client::ClaudeCode | Client::Codex if codex::is_from(client, input) => codex::read(input),
-        Client::ClaudeCode | Client::Codex => claude_code::read(input),
+        Client::ClaudeCode | Client::Codex => serde_json::from_slice(input).map(|payload| {
+            if codex::is_from(client, &payload) {
+                codex::event(payload)
+            } else {
+                claude_code::event(payload)
+            }
+        }),
         Client::Gemini => gemini::read(input),
         Client::Cline => cline::read(input),
         Client::Qwen => qwen::read(input),

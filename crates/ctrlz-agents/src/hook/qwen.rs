@@ -7,7 +7,7 @@ use super::gemini::only_reads;
 use super::{Client, claude_code};
 
 pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
-    let mut event = claude_code::read(input)?;
+    let mut event = claude_code::event(serde_json::from_slice(input)?);
     event.client = Client::Qwen;
     match &mut event.what {
         What::ToolBefore(call) => call.only_reads = only_reads(&call.tool),

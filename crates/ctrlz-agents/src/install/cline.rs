@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use super::State;
+use super::actions::{Action, Refused, differs};
+use super::steps::{Places, Steps, read_text};
 use super::strip::names_us;
-use super::{Action, Places, Refused, State, Steps, differs, files, read_text};
 
 const EVENTS: [&str; 9] = [
     "TaskStart",
@@ -34,15 +36,6 @@ fn our_files(steps: &Steps<'_>) -> Vec<PathBuf> {
     EVENTS.iter().map(|event| dir.join(format!("{event}.sh"))).collect()
 }
 
-fn script(steps: &Steps<'_>) -> String {
-    let program = match &steps.setup.project {
-        Some(_) => PathBuf::from("ctrlz"),
-        None => steps.setup.program.clone(),
-    };
-    let files = files::plugin(steps.client, &program);
-    files.into_iter().map(|(_, text)| text).next().unwrap_or_default()
-}
-
 fn is_ours(text: &str) -> bool {
     text.contains("ctrlz install cline")
 }
@@ -50,7 +43,7 @@ fn is_ours(text: &str) -> bool {
 pub(super) fn state(steps: &Steps<'_>) -> State {
     let found: Vec<Option<String>> =
         our_files(steps).iter().map(|file| read_text(file).ok().flatten()).collect();
-    let wanted = script(steps);
+    let wanted = steps.single_file();
     let present = found.iter().flatten().filter(|text| is_ours(text)).count();
     match present {
         0 if steps.machine.find("cline").is_none() && !config_dir(steps).is_dir() => State::Absent,
@@ -82,7 +75,7 @@ fn hook_files(steps: &Steps<'_>) -> Vec<PathBuf> {
 }
 
 pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
-    let text = script(steps);
+    let text = steps.single_file();
     let wanted = our_files(steps);
     let mut plan = Vec::new();
     for path in hook_files(steps) {

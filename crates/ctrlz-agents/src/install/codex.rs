@@ -2,45 +2,59 @@
 //! projects, hooks in hooks.json. Codex runs only hooks that the user has approved. The approval is
 //! left to the user.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::settings::{Plugin, PluginCommands, SettingsClient};
+use super::steps::{Places, Steps, read_text};
 use super::strip::PLUGIN;
-use super::{Action, Machine, Places, Refused, Run, Setup, State, Steps, read_text};
+use super::{Machine, Run, Setup};
 
-fn config_dir(steps: &Steps<'_>) -> PathBuf {
-    steps.config_dir("CODEX_HOME", ".codex")
-}
+pub(super) struct Codex;
 
-fn hooks_file(steps: &Steps<'_>) -> PathBuf {
-    match &steps.setup.project {
-        Some(project) => project.join(".codex/hooks.json"),
-        None => config_dir(steps).join("hooks.json"),
-    }
-}
+impl SettingsClient for Codex {
+    const PROGRAM: &'static str = "codex";
 
-pub(super) fn state(steps: &Steps<'_>) -> State {
-    if steps.setup.project.is_some() {
-        return steps.merged_state(&hooks_file(steps), &steps.shared_command());
+    fn config_dir(steps: &Steps<'_>) -> PathBuf {
+        steps.config_dir("CODEX_HOME", ".codex")
     }
-    let merged = steps.merged_state(&hooks_file(steps), &steps.own_command());
-    if merged != State::NotInstalled {
-        return merged;
-    }
-    match plugin_source(steps) {
-        Some(dir) if dir == steps.plugin_dir() && is_current(steps) => State::Installed,
-        Some(_) => State::Outdated,
-        None if steps.machine.find("codex").is_none() && !config_dir(steps).is_dir() => {
-            State::Absent
+
+    fn places(steps: &Steps<'_>) -> Places {
+        if let Some(project) = &steps.setup.project {
+            let files = [".codex/hooks.json", ".codex/config.toml"];
+            let shared = files.map(|name| project.join(name)).into();
+            return Places { shared, own: Vec::new() };
         }
-        None => State::NotInstalled,
+        let below = |name: &str| Self::config_dir(steps).join(name);
+        let own = ["plugins/cache/ctrlz", ".tmp/marketplaces/ctrlz"].map(below);
+        Places {
+            shared: ["hooks.json", "config.toml"].map(below).into(),
+            own: [own.to_vec(), vec![steps.plugin_dir()]].concat(),
+        }
+    }
+
+    fn plugin(steps: &Steps<'_>) -> Plugin {
+        match plugin_source(steps) {
+            Some(dir) if dir == steps.plugin_dir() && is_current(steps) => Plugin::Current,
+            Some(_) => Plugin::Outdated,
+            None => Plugin::Missing,
+        }
+    }
+
+    fn plugin_commands(steps: &Steps<'_>, program: &Path) -> Option<PluginCommands> {
+        let dir = steps.plugin_dir();
+        let runs = vec![
+            steps.run(program, &["plugin", "marketplace", "add", &dir.to_string_lossy()]),
+            steps.run(program, &["plugin", "add", PLUGIN]),
+        ];
+        Some(PluginCommands { runs, made: Vec::new() })
     }
 }
 
 /// Returns the directory that the plugin comes from, if it is enabled.
 fn plugin_source(steps: &Steps<'_>) -> Option<PathBuf> {
-    let text = read_text(&config_dir(steps).join("config.toml")).ok()??;
+    let text = read_text(&Codex::config_dir(steps).join("config.toml")).ok()??;
     let config: toml::Table = text.parse().ok()?;
     config.get("plugins")?.get(PLUGIN)?.get("enabled")?.as_bool().filter(|enabled| *enabled)?;
     let source = config.get("marketplaces")?.get("ctrlz")?.get("source")?;
@@ -50,49 +64,11 @@ fn plugin_source(steps: &Steps<'_>) -> Option<PathBuf> {
 /// Returns whether Codex's copy of the plugin is what would be installed now.
 fn is_current(steps: &Steps<'_>) -> bool {
     let version = env!("CARGO_PKG_VERSION");
-    let copy =
-        config_dir(steps).join(format!("plugins/cache/ctrlz/ctrlz/{version}/hooks/hooks.json"));
+    let copy = format!("plugins/cache/ctrlz/ctrlz/{version}/hooks/hooks.json");
+    let copy = Codex::config_dir(steps).join(copy);
     let source = steps.plugin_dir().join("hooks/hooks.json");
     let text = |path| read_text(path).ok().flatten();
     steps.write_plugin().is_empty() && text(&copy).is_some() && text(&copy) == text(&source)
-}
-
-pub(super) fn places(steps: &Steps<'_>) -> Places {
-    if let Some(project) = &steps.setup.project {
-        let shared = vec![hooks_file(steps), project.join(".codex/config.toml")];
-        return Places { shared, own: Vec::new() };
-    }
-    let below = |name: &str| config_dir(steps).join(name);
-    let own = ["plugins/cache/ctrlz", ".tmp/marketplaces/ctrlz"].map(below);
-    Places {
-        shared: vec![hooks_file(steps), below("config.toml")],
-        own: [own.to_vec(), vec![steps.plugin_dir()]].concat(),
-    }
-}
-
-pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
-    let Places { shared, mut own } = places(steps);
-    if steps.setup.project.is_some() {
-        let mut plan = steps.remove_all(&shared[1..], &own)?;
-        plan.extend(steps.merge(&hooks_file(steps), &steps.shared_command())?);
-        return Ok(plan);
-    }
-    if plugin_source(steps) == Some(steps.plugin_dir()) && is_current(steps) {
-        return steps.remove_hooks(&hooks_file(steps));
-    }
-    let Some(codex) = steps.machine.find("codex") else {
-        let mut plan = steps.remove_all(&shared[1..], &own)?;
-        plan.extend(steps.merge(&hooks_file(steps), &steps.own_command())?);
-        return Ok(plan);
-    };
-    own.retain(|path| *path != steps.plugin_dir());
-    let mut plan = steps.remove_all(&shared, &own)?;
-    plan.extend(steps.write_plugin());
-    plan.push(Action::Keep { files: shared, made: own });
-    let dir = steps.plugin_dir();
-    plan.push(steps.run(&codex, &["plugin", "marketplace", "add", &dir.to_string_lossy()]));
-    plan.push(steps.run(&codex, &["plugin", "add", PLUGIN]));
-    Ok(plan)
 }
 
 /// Whether the user has approved our hooks.

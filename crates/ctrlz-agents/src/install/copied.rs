@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::actions::{Action, Refused, differs};
+use super::steps::{Places, Steps, read_text};
 use super::strip::{commands, names_us};
-use super::{Action, Places, Refused, State, Steps, differs, files, merge, read_text};
+use super::{State, merge};
 use crate::hook::Client;
 
 /// Program and directories of such a client.
@@ -74,17 +76,6 @@ fn target(steps: &Steps<'_>) -> Result<PathBuf, Refused> {
     Ok(dir.join(file))
 }
 
-/// Returns our file with the full path of this program. In a project, which users share, the file
-/// has only the program's name.
-fn text(steps: &Steps<'_>) -> String {
-    let program = match &steps.setup.project {
-        Some(_) => Path::new("ctrlz"),
-        None => &steps.setup.program,
-    };
-    let files = files::plugin(steps.client, program);
-    files.into_iter().map(|(_, text)| text).next().unwrap_or_default()
-}
-
 /// Returns whether a file is a copy of ours, of any version.
 fn is_ours(text: &str) -> bool {
     text.starts_with("// Made by integrations/build") || runs_only_us(text)
@@ -110,7 +101,7 @@ pub(super) fn state(steps: &Steps<'_>) -> State {
     let is_here =
         || steps.machine.find(program).is_some() || config.parent().is_some_and(Path::is_dir);
     match found {
-        Some(found) if found == text(steps) => State::Installed,
+        Some(found) if found == steps.single_file() => State::Installed,
         Some(found) if is_ours(&found) => State::Outdated,
         _ if is_here() => State::NotInstalled,
         _ => State::Absent,
@@ -197,7 +188,7 @@ pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
     }
     let second = places(steps)?.own.into_iter().filter(|own| *own != path);
     let mut plan: Vec<Action> = second.map(|path| Action::Remove { path }).collect();
-    plan.push(Action::Write { path, bytes: text(steps).into_bytes(), mode: None });
+    plan.push(Action::Write { path, bytes: steps.single_file().into_bytes(), mode: None });
     plan.retain(differs);
     Ok(plan)
 }

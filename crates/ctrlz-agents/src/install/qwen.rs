@@ -2,39 +2,32 @@
 
 use std::path::PathBuf;
 
-use super::{Action, Places, Refused, State, Steps};
+use super::State;
+use super::settings::SettingsClient;
+use super::steps::{Places, Steps};
 
-fn config_dir(steps: &Steps<'_>) -> PathBuf {
-    steps.config_dir("QWEN_HOME", ".qwen")
-}
+pub(super) struct Qwen;
 
-fn settings(steps: &Steps<'_>) -> PathBuf {
-    match &steps.setup.project {
-        Some(project) => project.join(".qwen/settings.json"),
-        None => config_dir(steps).join("settings.json"),
+impl SettingsClient for Qwen {
+    const PROGRAM: &'static str = "qwen";
+
+    fn config_dir(steps: &Steps<'_>) -> PathBuf {
+        steps.config_dir("QWEN_HOME", ".qwen")
+    }
+
+    fn places(steps: &Steps<'_>) -> Places {
+        let settings = match &steps.setup.project {
+            Some(project) => project.join(".qwen/settings.json"),
+            None => Self::config_dir(steps).join("settings.json"),
+        };
+        Places { shared: vec![settings], own: Vec::new() }
     }
 }
 
-fn command(steps: &Steps<'_>) -> String {
-    match steps.setup.project {
-        Some(_) => steps.shared_command(),
-        None => steps.own_command(),
-    }
-}
-
+/// Returns the state. Unlike those of other clients, a project without Qwen Code is `Absent` too.
 pub(super) fn state(steps: &Steps<'_>) -> State {
-    let merged = steps.merged_state(&settings(steps), &command(steps));
-    let is_here = steps.machine.find("qwen").is_some() || config_dir(steps).is_dir();
-    match merged {
-        State::NotInstalled if !is_here => State::Absent,
-        other => other,
+    match steps.merged_state(&Qwen::hooks_file(steps), &steps.command()) {
+        State::NotInstalled if !Qwen::is_here(steps) => State::Absent,
+        merged => merged,
     }
-}
-
-pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
-    steps.merge(&settings(steps), &command(steps))
-}
-
-pub(super) fn places(steps: &Steps<'_>) -> Places {
-    Places { shared: vec![settings(steps)], own: Vec::new() }
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Setup;
 use super::strip::{meaning, strip};
-use super::{Setup, remove};
 use crate::hook::Client;
 use crate::private::{self, fingerprint};
 
@@ -132,7 +132,7 @@ impl Record {
 
     pub(super) fn forget(&mut self) -> io::Result<()> {
         self.kept = Kept::default();
-        remove(&self.path)
+        private::remove(&self.path)
     }
 
     fn write(&self) -> io::Result<()> {
@@ -168,7 +168,7 @@ impl MadeDirs {
         std::fs::remove_dir(dir)?;
         self.dirs.remove(dir);
         if self.dirs.is_empty() {
-            remove(&self.path)
+            private::remove(&self.path)
         } else {
             private::replace(&self.path, &to_bytes(&self.dirs))
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ctrlz::Progress;
-use ctrlz_api::{Context, Host, WireError, dispatch};
+use ctrlz_api::{Context, Host, Params, WireError, dispatch, named};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -103,7 +103,7 @@ impl ServerHandler for Server {
             Err(why) => return Ok(failed(&why).into()),
         };
         let progress = Arc::new(Progress::default());
-        let call = self.call(method, params.to_string(), Arc::clone(&progress));
+        let call = self.call(method, params.into(), Arc::clone(&progress));
         let answer = tokio::select! {
             answer = call => answer,
             () = context.ct.cancelled() => {
@@ -123,7 +123,7 @@ impl Server {
     async fn call(
         &self,
         method: &'static str,
-        params: String,
+        params: Params,
         progress: Arc<Progress>,
     ) -> Result<String, WireError> {
         let broken = |why: &str| WireError::new("internal", why.to_owned());
@@ -132,7 +132,7 @@ impl Server {
         let host = Arc::clone(&self.host);
         let work = move || {
             let context = Context { host: host.as_ref(), progress: &progress };
-            let answer = dispatch(method, &params, &context)?;
+            let answer = dispatch(named(method)?, params, &context)?;
             if let Some(workspace) = &answer.worked_on {
                 host.rest(workspace);
                 if answer.borrowing {

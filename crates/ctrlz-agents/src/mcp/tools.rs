@@ -121,7 +121,7 @@ impl Tool {
     pub(super) fn request(
         &self,
         given: &Map<String, Value>,
-    ) -> Result<(&'static str, Value), String> {
+    ) -> Result<(&'static str, Map<String, Value>), String> {
         let known = (self.arguments)();
         if let Some(unknown) = given.keys().find(|key| known.get(key).is_none()) {
             return Err(format!("there is no argument {unknown:?}"));
@@ -259,11 +259,9 @@ fn paths() -> Value {
 }
 
 /// Removes the parameters that were not given.
-fn without_null(value: Value) -> Value {
-    match value {
-        Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
-        other => other,
-    }
+fn without_null(params: Value) -> Map<String, Value> {
+    let Value::Object(params) = params else { return Map::new() };
+    params.into_iter().filter(|(_, value)| !value.is_null()).collect()
 }
 
 #[cfg(test)]
@@ -272,7 +270,8 @@ mod tests {
 
     fn request(tool: &str, arguments: &Value) -> Result<(&'static str, Value), String> {
         let tool = TOOLS.iter().find(|known| known.name == tool).unwrap();
-        tool.request(arguments.as_object().unwrap())
+        let (method, params) = tool.request(arguments.as_object().unwrap())?;
+        Ok((method, Value::Object(params)))
     }
 
     #[test]

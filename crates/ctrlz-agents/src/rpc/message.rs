@@ -162,20 +162,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
     }
 }
 
-/// Parameters that the server itself needs to know.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Hints<'a> {
-    /// Directory, as spelled in the request.
-    #[serde(borrow, default)]
-    pub(super) dir: Option<&'a RawValue>,
-    /// The later of two snapshots.
-    #[serde(borrow, default)]
-    pub(super) to: Option<&'a RawValue>,
-    /// Whether the client wants progress notifications.
-    #[serde(default)]
-    pub(super) progress: bool,
-}
-
 /// Returns the response to a request that succeeded. `result` is JSON.
 pub(super) fn success(id: &Id, result: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.text)

@@ -21,14 +21,14 @@ use std::time::Duration;
 use ctrlz::{Progress, Workspace};
 use ctrlz_api::{
     Access, Answer, CancelParams, Capabilities, Context, Host, InitializeParams, Initialized,
-    METHODS, PROTOCOL, ProgressParams, ShutDown, ShutdownParams, UpTo, WireError, dispatch, find,
-    schema_hash,
+    METHODS, PROTOCOL, Params, ProgressParams, ShutDown, ShutdownParams, WireError, dispatch,
+    named, schema_hash,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use lines::{Line, Lines};
-use message::{Hints, Id, MAX_BATCH, Message, Refused, Request};
+use message::{Id, MAX_BATCH, Message, Refused, Request};
 use queue::{Call, Full, MAX_WAITING, Queue, Work};
 use reply::{Batch, Output, Reply};
 
@@ -263,17 +263,18 @@ impl Reader {
 
     fn queue_call(&self, request: Request<'_>, reply: impl Fn() -> Reply) {
         let reply = if request.id.is_some() { reply() } else { Reply::Nobody };
-        // Invalid parameters are ignored here, because the method reports them.
-        let hints: Hints<'_> = serde_json::from_str(request.params).unwrap_or_default();
-        let up_to = if hints.to.is_some() { UpTo::Snapshot } else { UpTo::Now };
+        let asked =
+            named(&request.method).and_then(|method| Ok((method, Params::parse(request.params)?)));
+        let given = |name: &str| asked.as_ref().ok().and_then(|(_, params)| params.get(name));
         let call = Box::new(Call {
             id: request.id,
-            // An unknown method is reported by `dispatch`.
-            access: find(&request.method).map_or(Access::Reads, |method| method.access(up_to)),
-            method: request.method,
-            params: request.params.to_owned(),
-            lane: hints.dir.map(|dir| dir.get().to_owned()).unwrap_or_default(),
-            wants_progress: hints.progress,
+            access: asked
+                .as_ref()
+                .map_or(Access::Reads, |(method, params)| method.access_of(params)),
+            lane: given("dir").unwrap_or_default().to_owned(),
+            wants_progress: given("progress") == Some("true"),
+            bytes: request.params.len(),
+            asked,
             progress: Arc::default(),
             reply,
         });
@@ -336,15 +337,16 @@ impl Worker {
     }
 
     fn answer(&self, call: Call) {
-        let outcome = self.watched(&call, || {
-            let context = Context { host: self.host.as_ref(), progress: &call.progress };
-            let run = || dispatch(&call.method, &call.params, &context);
+        let Call { id, asked, lane, access, wants_progress, progress, reply, .. } = call;
+        let listener = id.as_ref().filter(|_| wants_progress);
+        let outcome = self.watched(listener, &progress, || {
+            let context = Context { host: self.host.as_ref(), progress: &progress };
+            let run = || asked.and_then(|(method, params)| dispatch(method, params, &context));
             // A panic in one call must not end the others.
             catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
                 Err(WireError::new("internal_error", "the call failed in a way it should not"))
             })
         });
-        let Call { id, lane, access, progress, reply, .. } = call;
         // Released before the response is sent, because the client may reuse the id at once.
         let held = (access != Access::Reads).then_some(lane.as_str());
         self.queue.done(held, Some(&progress));
@@ -382,12 +384,12 @@ impl Worker {
         }
     }
 
-    /// Runs `work`, and sends progress notifications if the client wants them.
-    fn watched<T>(&self, call: &Call, work: impl FnOnce() -> T) -> T {
-        let Some(id) = call.id.as_ref().filter(|_| call.wants_progress) else { return work() };
+    /// Runs `work`, and sends progress notifications for a request whose client wants them.
+    fn watched<T>(&self, id: Option<&Id>, progress: &Progress, work: impl FnOnce() -> T) -> T {
+        let Some(id) = id else { return work() };
         std::thread::scope(|scope| {
             let (working, finished) = channel::<()>();
-            let watcher = move || self.tell(id, &call.progress, &finished);
+            let watcher = move || self.tell(id, progress, &finished);
             // If no thread can be started, the work runs without progress notifications.
             drop(Builder::new().spawn_scoped(scope, watcher));
             let outcome = work();

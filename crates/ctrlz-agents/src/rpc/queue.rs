@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ctrlz::{Progress, Workspace};
-use ctrlz_api::Access;
+use ctrlz_api::{Access, Method, Params, WireError};
 use serde_json::Value;
 
 use super::message::Id;
@@ -21,8 +21,10 @@ const MAX_WAITING_BYTES: usize = 128 << 20;
 pub(super) struct Call {
     /// `None` for a notification.
     pub(super) id: Option<Id>,
-    pub(super) method: String,
-    pub(super) params: String,
+    /// The method and its parameters, or the error to answer with.
+    pub(super) asked: Result<(&'static Method, Params), WireError>,
+    /// Size of the parameters.
+    pub(super) bytes: usize,
     /// Directory as spelled in the request. Two spellings of one directory are two lanes, which the
     /// engine's own lock serializes.
     pub(super) lane: String,
@@ -65,7 +67,7 @@ impl Work {
 
     fn bytes(&self) -> usize {
         match self {
-            Work::Call(call) => call.params.len(),
+            Work::Call(call) => call.bytes,
             Work::Absorb { .. } => 0,
         }
     }
@@ -113,7 +115,7 @@ impl Queue {
                 return Err((call, Full::IdInUse));
             }
         }
-        let bytes = state.waiting_bytes.saturating_add(call.params.len());
+        let bytes = state.waiting_bytes.saturating_add(call.bytes);
         let full = state.waiting.len() >= MAX_WAITING || bytes > MAX_WAITING_BYTES;
         if full && !state.waiting.is_empty() {
             return Err((call, Full::Overloaded));

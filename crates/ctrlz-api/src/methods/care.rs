@@ -7,13 +7,14 @@ use serde::Deserialize;
 use super::NoParams;
 use crate::care::{CareReport, DiskUse, PurgeReport, Released, RepairReport};
 use crate::error::{MethodError, WireError};
-use crate::method::{Call, Method};
+use crate::method::{Call, Method, Precondition};
 use crate::path::WirePath;
 
 pub(super) fn table() -> Vec<Method> {
     vec![
         Method::writes("gc", "Removes expired history and packs the rest.", gc)
-            .errors(&["lost_ref", "damaged", "no_space"]),
+            .errors(&["lost_ref", "damaged", "no_space"])
+            .requires(Precondition::Confirmation),
         Method::reads("du", "Returns the size of the store, the largest paths and the growth.", du)
             .errors(&["damaged"]),
         Method::writes(
@@ -27,19 +28,15 @@ pub(super) fn table() -> Vec<Method> {
             "Releases a session: history that only it needs may be removed.",
             release_session,
         )
-        .errors(&["no_such_session", "store_in_use"]),
+        .errors(&["no_such_session", "store_in_use"])
+        .requires(Precondition::Confirmation),
         Method::writes(
             "purge",
             "Permanently removes a path from every snapshot, or a text from every label.",
             purge,
         )
-        .errors(&[
-            "not_confirmed",
-            "not_a_tree_path",
-            "nothing_to_purge",
-            "damaged",
-            "no_space",
-        ]),
+        .errors(&["not_confirmed", "not_a_tree_path", "nothing_to_purge", "damaged", "no_space"])
+        .requires(Precondition::Confirmation),
     ]
 }
 

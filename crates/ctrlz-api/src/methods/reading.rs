@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::agents::Agents;
 use crate::error::MethodError;
-use crate::method::{Call, Method};
+use crate::method::{Call, Method, Permanence};
 use crate::path::{Hash, WirePath, bounded};
 use crate::snapshot::{Exists, FileAt, FileContent, Files, ListedFile, Shown, SnapshotInfo};
 use crate::status::{Status, Verification};
@@ -21,7 +21,8 @@ pub(super) fn table() -> Vec<Method> {
         )
         .errors(OF_HASHES)
         .errors(OF_PATHS)
-        .errors(&["no_such_file"]),
+        .errors(&["no_such_file"])
+        .lasts(Permanence::PermanentWith("path")),
         Method::reads(
             "get_file_at",
             "Returns a file of a snapshot, or null if it does not exist.",
@@ -34,7 +35,8 @@ pub(super) fn table() -> Vec<Method> {
             .errors(OF_PATHS),
         Method::reads("list_files", "Lists the files of a snapshot.", list_files)
             .errors(OF_HASHES)
-            .errors(OF_PATHS),
+            .errors(OF_PATHS)
+            .lasts(Permanence::Permanent),
         Method::reads(
             "status",
             "Returns the status of the work tree and its store; changes nothing.",

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::part::Part;
 use super::{OF_HASHES, OF_PATHS, page};
 use crate::error::MethodError;
-use crate::method::{Call, Method};
+use crate::method::{Call, Method, Permanence};
 use crate::path::{Hash, WirePath, bounded};
 use crate::snapshot::{
     Change, Changes, DeedsDiff, DeedsFull, Diff, DiffFull, Patch, Skipped, Snapshot, all_skipped,
@@ -17,10 +17,10 @@ use crate::snapshot::{
 pub(super) fn table() -> Vec<Method> {
     vec![
         Method::records("track", "Records the work tree, or only some of its paths. Returns the hash of the snapshot.", track).errors(&["not_a_tree_path", "over_budget", "over_quota", "no_space"]),
-        Method::records("patch", "Lists the files that changed since a snapshot, up to now or up to another one.", patch).errors(OF_HASHES),
-        Method::records("changes", "Lists the differences between a snapshot and now or another snapshot, with relative paths and a status.", changes).errors(OF_HASHES).errors(OF_PATHS),
-        Method::records("diff", "Returns the differences as text that `git apply` accepts.", diff).errors(OF_HASHES).errors(OF_PATHS),
-        Method::records("diff_full", "Returns every file that differs, with both texts and line counts.", diff_full).errors(OF_HASHES).errors(OF_PATHS),
+        Method::records("patch", "Lists the files that changed since a snapshot, up to now or up to another one.", patch).errors(OF_HASHES).lasts(Permanence::Permanent),
+        Method::records("changes", "Lists the differences between a snapshot and now or another snapshot, with relative paths and a status.", changes).errors(OF_HASHES).errors(OF_PATHS).lasts(Permanence::Permanent),
+        Method::records("diff", "Returns the differences as text that `git apply` accepts.", diff).errors(OF_HASHES).errors(OF_PATHS).lasts(Permanence::Permanent),
+        Method::records("diff_full", "Returns every file that differs, with both texts and line counts.", diff_full).errors(OF_HASHES).errors(OF_PATHS).lasts(Permanence::Permanent),
     ]
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::error::{MethodError, WireError};
 use crate::log::CheckpointMade;
-use crate::method::{Call, Method};
+use crate::method::{Call, Method, Precondition};
 use crate::path::{Hash, WirePath, bounded};
 use crate::put_back::UndoReport;
 use crate::session::{Fork, RevertState, pending_revert, session_of};
@@ -50,7 +50,8 @@ fn of_undos() -> Vec<Method> {
         .errors(&["stale_plan"]),
         Method::writes("undo", "Undoes steps and keeps all later changes by others.", undo)
             .errors(OF_UNDOS)
-            .errors(OF_CHANGES),
+            .errors(OF_CHANGES)
+            .requires(Precondition::Plan),
         Method::writes(
             "plan_redo",
             "Plans `redo`: records the present state and changes no file.",
@@ -59,7 +60,8 @@ fn of_undos() -> Vec<Method> {
         .errors(&["nothing_to_redo", "stale_plan"]),
         Method::writes("redo", "Reverses the last undo or revert.", redo)
             .errors(&["nothing_to_redo"])
-            .errors(OF_CHANGES),
+            .errors(OF_CHANGES)
+            .requires(Precondition::Plan),
         Method::writes(
             "apply",
             "Applies a plan of plan_undo, plan_redo, plan_revert_to or plan_unrevert.",
@@ -72,16 +74,17 @@ fn of_undos() -> Vec<Method> {
             "mass_change",
             "moved",
             "session_busy",
-        ]),
+        ])
+        .requires(Precondition::Plan),
     ]
 }
 
 fn of_reverts() -> Vec<Method> {
     vec![
         Method::writes("plan_revert_to", "Plans `revert_to`: records the present state and changes no file.", plan_revert_to).errors(OF_REVERTS).errors(&["stale_plan"]),
-        Method::writes("revert_to", "Reverts a session to before a message or a part of it; can be moved or reversed until it is final.", revert_to).errors(OF_REVERTS).errors(OF_CHANGES),
+        Method::writes("revert_to", "Reverts a session to before a message or a part of it; can be moved or reversed until it is final.", revert_to).errors(OF_REVERTS).errors(OF_CHANGES).requires(Precondition::Plan),
         Method::writes("plan_unrevert", "Plans `unrevert`: records the present state and changes no file.", plan_unrevert).errors(OF_UNREVERTS).errors(&["stale_plan"]),
-        Method::writes("unrevert", "Reverses the revert of a session and keeps all later changes by others.", unrevert).errors(OF_UNREVERTS).errors(OF_CHANGES),
+        Method::writes("unrevert", "Reverses the revert of a session and keeps all later changes by others.", unrevert).errors(OF_UNREVERTS).errors(OF_CHANGES).requires(Precondition::Plan),
         Method::writes("commit_revert", "Makes the revert of a session final. Returns the messages that are lost with it.", commit_revert).errors(&["nothing_reverted"]),
     ]
 }
@@ -103,7 +106,8 @@ fn of_names() -> Vec<Method> {
             "inside_repository",
             "inside_work_tree",
             "no_space",
-        ]),
+        ])
+        .reaches_outside("into"),
     ]
 }
 

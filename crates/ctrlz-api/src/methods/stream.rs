@@ -7,7 +7,7 @@ use super::history::DeedsParams;
 use super::reading::FileParams;
 use super::recording::CompareParams;
 use crate::error::{MethodError, WireError};
-use crate::method::{Call, Context, with_call};
+use crate::method::{Call, Context, Params, with_call};
 use crate::snapshot::FileDiff;
 
 /// A result that can be streamed.
@@ -54,7 +54,7 @@ impl Stream {
     /// valid.
     pub fn give(
         self,
-        params: &str,
+        params: Params,
         context: &Context<'_>,
         sink: Sink<'_>,
     ) -> Result<(), WireError> {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::error::MethodError;
-use crate::method::{Call, Method};
+use crate::method::{Call, Method, Precondition};
 use crate::path::{Hash, WirePath, bounded};
 use crate::put_back::{Plan, RestoreReport};
 
@@ -24,9 +24,9 @@ const OF_RESTORES: &[&str] = &[
 pub(super) fn table() -> Vec<Method> {
     vec![
         Method::writes("plan_restore", "Plans `restore`: records the present state and changes no file.", plan_restore).errors(OF_RESTORES),
-        Method::writes("restore", "Restores the work tree, or some of its paths, to a snapshot.", restore).errors(OF_RESTORES).errors(OF_CHANGES).errors(&["no_space"]),
+        Method::writes("restore", "Restores the work tree, or some of its paths, to a snapshot.", restore).errors(OF_RESTORES).errors(OF_CHANGES).errors(&["no_space"]).requires(Precondition::Plan),
         Method::writes("plan_revert", "Plans `revert`: records the present state and changes no file.", plan_revert).errors(OF_RESTORES),
-        Method::writes("revert", "Restores single files, each to its own snapshot; of several for one file, the first counts.", revert).errors(OF_RESTORES).errors(OF_CHANGES).errors(&["no_space"]),
+        Method::writes("revert", "Restores single files, each to its own snapshot; of several for one file, the first counts.", revert).errors(OF_RESTORES).errors(OF_CHANGES).errors(&["no_space"]).requires(Precondition::Plan),
         Method::writes("plan_recover", "Plans `recover`: records the present state and changes no file.", plan_recover).errors(&["not_a_tree_path", "nothing_lost", "damaged", "stale_plan"]),
         Method::writes("recover", "Restores the last version of each lost file at a path or below it.", recover).errors(&[
                 "not_a_tree_path",
@@ -37,7 +37,7 @@ pub(super) fn table() -> Vec<Method> {
                 "rolled_back",
                 "interrupted",
                 "no_space",
-            ]),
+            ]).requires(Precondition::Plan),
     ]
 }
 

@@ -1,14 +1,7 @@
 //! Adoption: imports the history of a store that is not trusted.
 //!
-//! A store that came with a project is renamed, and a new store takes its place. Its objects are
-//! read without its configuration, hooks, alternates and symlinks, pass the checks of an import,
-//! and are written to the new store one by one. Nothing is written to the old directory.
-//!
-//! ```text
-//! <store>                       the new store
-//! <store>.untrusted-<date>      the old one
-//! <store>/ctrlz/adopting        the old directory's name, until its history is imported
-//! ```
+//! Its objects are read without its configuration, hooks, alternates and symlinks, pass the checks of
+//! an import, and are written to the new store one by one. Nothing is written to the old directory.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -16,28 +9,22 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::clock::now_millis;
 use crate::error::{Error, StoreError};
 use crate::fs::Named;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::{Commit, Kind, ObjectId, encode_commit, parse_commit, parse_tree};
-use crate::hold::absolute;
 use crate::log::WorkTree;
 use crate::pack::{Objects, PackWriter};
 use crate::path::escape;
 use crate::scan::Progress;
-use crate::session::date_of;
-use crate::store::{
-    Lock, Refs, Sharing, Store, Trust, check_root, foreign_part, is_in_project, is_newer,
-    note_pending, path_hash, pending, set_aside,
-};
-use crate::workspace::{Notice, Workspace};
+use crate::store::{Lock, Refs, Sharing, Store, path_hash, pending};
+use crate::workspace::Workspace;
 
-use super::arrival::{Arrival, Checker, Fate, adopt, arrivals};
-use super::import::note_from;
+use super::acceptance::{Origin, adopt};
+use super::arrival::{Arrival, arrivals};
+use super::checker::{Checker, Fate};
+use super::rejected::Rejected;
 
-/// Old stores below this total size are imported at once, larger ones in the background.
-const MAX_BYTES_AT_ONCE: u64 = 32 << 20;
 /// Upper bound on the number of objects of a plain repository to import.
 const MAX_OBJECTS: usize = 10_000_000;
 /// Prefix of the refs that keep snapshots not named by any operation.
@@ -59,188 +46,6 @@ pub struct Adopted {
 }
 
 impl Workspace {
-    /// Ensures that a store inside a project belongs to this user and is as ctrlz made it. Any
-    /// other one is renamed, and a new one takes its place. If the path itself cannot be used, this
-    /// work tree is recorded in the data directory instead: no project may prevent recording.
-    pub(crate) fn settle_store(&mut self) -> Result<Option<Notice>, Error> {
-        let Some(path) = &self.options().store else { return Ok(None) };
-        let path = self.root().join(path);
-        if !self.needs_trust(&path) {
-            return Ok(None);
-        }
-        if let Some(why) = self.obstacle(&path)? {
-            if absolute(&self.options().data_dir).starts_with(self.root()) {
-                return Err(Error::untrusted(path, why));
-            }
-            self.record_in_data_dir();
-            return Ok(Some(Notice::StoreElsewhere { path, why }));
-        }
-        if !is_filled(&path) {
-            return Ok(None);
-        }
-        let replaced = self.replace_foreign_store(&path)?;
-        self.finish_small_adoption(&path)?;
-        Ok(replaced.map(|(old, why)| Notice::SetAside { old, why }))
-    }
-
-    /// Returns why `path` holds no store of this user and none can be created there.
-    fn obstacle(&self, path: &Path) -> Result<Option<&'static str>, Error> {
-        if !is_link(path) && is_newer(path)? {
-            // Renaming it would take it from the newer version.
-            return Ok(Some("a newer version of ctrlz made it, or a file in it says so"));
-        }
-        if self.foreign(path)?.is_none() {
-            return Ok(None);
-        }
-        if self.links_above(path) {
-            return Ok(Some("a directory on the way to it is a link that came with the project"));
-        }
-        let mut existing = path.ancestors().filter(|place| place.symlink_metadata().is_ok());
-        let nearest = existing.next().unwrap_or(path);
-        let is_there = nearest == path;
-        if is_link(nearest) {
-            // Not renamed, because the project may track it.
-            return Ok(Some("a link is in its place"));
-        }
-        if !nearest.is_dir() {
-            return Ok(Some("a file is in its place"));
-        }
-        if is_there && is_filled(path) && !is_repository(path) {
-            return Ok(Some("a directory with other files is in its place"));
-        }
-        let written = if is_there { path.parent().unwrap_or(path) } else { nearest };
-        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-        let is_writable = rustix::fs::access(written, access).is_ok();
-        Ok((!is_writable).then_some("the directory above it cannot be written"))
-    }
-
-    /// Imports the stores that were set aside if they are small. Others wait for a background
-    /// process.
-    fn finish_small_adoption(&self, path: &Path) -> Result<(), Error> {
-        let waiting = pending(path)?;
-        let sizes = waiting.iter().map(|old| bytes_in(&old.join("objects"), MAX_BYTES_AT_ONCE));
-        if !waiting.is_empty() && sizes.sum::<u64>() < MAX_BYTES_AT_ONCE {
-            // Errors must not stop the recording. The import stays pending and is retried.
-            drop(self.finish_adoption(&Progress::default()));
-        }
-        Ok(())
-    }
-
-    /// Returns whether a store at `path` may have come with a project: it is inside this work tree
-    /// or another git work tree, or the caller named it in a directory that also contains this work
-    /// tree, and not in the data directory. [`resolve_store`] has removed `..` and all other aliases.
-    pub(crate) fn needs_trust(&self, path: &Path) -> bool {
-        let (root, options) = (self.root(), self.options());
-        let home = options.home.as_deref();
-        let data_dir = absolute(&options.data_dir);
-        // Without a data directory beside the store, its own files are all that is recorded.
-        let is_apart = !path.starts_with(&data_dir) && !data_dir.starts_with(path);
-        let is_named = options.store.is_some() && is_apart;
-        let mut shared = path.ancestors().filter(|dir| root.starts_with(dir));
-        let mut came_together =
-            || shared.next().is_some_and(|dir| dir != path && check_root(dir, home).is_ok());
-        is_in_project(path, root, home) || (is_named && came_together())
-    }
-
-    /// Returns whether a directory above `path` is a symlink. Only those inside a project are left,
-    /// the others are resolved.
-    fn links_above(&self, path: &Path) -> bool {
-        path.ancestors().skip(1).take_while(|dir| *dir != self.root()).any(is_link)
-    }
-
-    /// Returns why the store at `path` is not this user's own. Inside a project it must be recorded
-    /// as such and have no foreign parts; elsewhere only this user can have created it.
-    fn foreign(&self, path: &Path) -> Result<Option<&'static str>, Error> {
-        let is_own = match self.needs_trust(path) {
-            true => self.is_recorded(path)?,
-            false => path.join("ctrlz").is_dir(),
-        };
-        match is_own {
-            true if self.needs_trust(path) => foreign_part(path),
-            true => Ok(None),
-            false => Ok(Some("it was not made by this user on this machine")),
-        }
-    }
-
-    /// Returns whether the data directory records that this user made the store at `path`.
-    fn is_recorded(&self, path: &Path) -> Result<bool, Error> {
-        let data_dir = &self.options().data_dir;
-        // A record inside a project may have come with it. It can forge a path but no inode.
-        let (place, home) = (absolute(data_dir), self.options().home.as_deref());
-        let by_path_alone = !is_in_project(&place, self.root(), home);
-        let through_link = is_link(path) || self.links_above(path);
-        Trust::of(data_dir).knows(path, through_link, by_path_alone)
-    }
-
-    /// Renames a foreign store or repository at `path` and creates a new store in its place.
-    /// Returns the new path of the old directory and the reason, or `None` if nothing was replaced.
-    fn replace_foreign_store(&self, path: &Path) -> Result<Option<(PathBuf, &'static str)>, Error> {
-        if self.foreign(path)?.is_none() {
-            return Ok(None);
-        }
-        let _lock = Trust::of(&self.options().data_dir).lock()?;
-        // Another process may have replaced it meanwhile. The order matters: between two checks our
-        // store may appear at an empty path, but never in place of a foreign store.
-        if !is_filled(path) || !is_repository(path) {
-            return Ok(None);
-        }
-        let Some(why) = self.foreign(path)? else { return Ok(None) };
-        // Processes that began before the foreign parts arrived may still write to it.
-        let _unused = match self.is_recorded(path)? {
-            true => self.lock_recorded(path)?,
-            false => None,
-        };
-        let old = aside_name(path);
-        std::fs::rename(path, &old).named("rename", path)?;
-        let store = self.make_store(path)?;
-        if !self.needs_trust(path) {
-            note_pending(store.path())?;
-        }
-        Ok(Some((old, why)))
-    }
-
-    /// Locks a store with foreign parts against all processes that use it. Returns `None` if the
-    /// lock itself is one of those parts.
-    fn lock_recorded(&self, path: &Path) -> Result<Option<Lock>, Error> {
-        let lock = path.join("ctrlz").join("store.lock");
-        let is_plain = |path: &Path| path.symlink_metadata().is_ok_and(|meta| meta.is_file());
-        if is_link(&path.join("ctrlz")) || !is_plain(&lock) {
-            return Ok(None);
-        }
-        Lock::take(&lock, Sharing::Exclusive, self.options().patience).map(Some)
-    }
-
-    /// Opens or creates the store at `path`. A repository of another program there is set aside.
-    pub(crate) fn create_store(&self, path: &Path) -> Result<Store, Error> {
-        if !path.join("ctrlz").is_dir() {
-            if is_filled(path) {
-                self.replace_foreign_store(path)?;
-                self.finish_small_adoption(path)?;
-            } else if self.needs_trust(path) {
-                // Without the lock, another process could find the store before it is recorded.
-                let _lock = Trust::of(&self.options().data_dir).lock()?;
-                return self.make_store(path);
-            }
-        }
-        Store::open_or_create(path, &self.options().ref_prefix, &self.store_exclude(path))
-    }
-
-    /// Opens or creates a store. A new store inside a project is recorded as this user's own.
-    fn make_store(&self, path: &Path) -> Result<Store, Error> {
-        let is_new = !is_filled(path);
-        let (prefix, exclude) = (&self.options().ref_prefix, self.store_exclude(path));
-        let store = Store::open_or_create(path, prefix, &exclude)?;
-        if is_new && self.needs_trust(path) {
-            // Before the store is recorded as trusted, so that a trusted store always lists the
-            // stores that were set aside for it.
-            if !set_aside(path).is_empty() {
-                note_pending(path)?;
-            }
-            Trust::of(&self.options().data_dir).record(path)?;
-        }
-        Ok(store)
-    }
-
     /// Imports the history of stores that were set aside. Returns `None` if none is pending or
     /// another process is importing.
     pub fn finish_adoption(&self, progress: &Progress) -> Result<Option<Adopted>, Error> {
@@ -320,45 +125,58 @@ impl Adoption<'_> {
         self.adopted.left_out.push(format!("{what}: {why}"));
     }
 
+    /// Returns the value, or `None` if a part of the old store was refused and is left out.
+    fn accepted<T>(
+        &mut self,
+        part: &str,
+        outcome: Result<T, Rejected>,
+    ) -> Result<Option<T>, Error> {
+        match outcome {
+            Ok(value) => Ok(Some(value)),
+            Err(Rejected::Refused(why)) => {
+                self.leave_out(part, &why);
+                Ok(None)
+            }
+            Err(Rejected::Failed(error)) => Err(error),
+        }
+    }
+
     /// Imports one log, either as the work tree's own history or as a separate log.
     fn log(&mut self, arrival: &Arrival, is_own: bool) -> Result<(), Error> {
-        let name = format!("log {}", arrival.name);
-        let beside = WorkTree::named(&self.store, &arrival.name);
-        if beside.last(&self.store)?.is_some() {
-            return Ok(());
+        let imported = self.import_log(arrival, is_own);
+        if let Some((operations, objects)) =
+            self.accepted(&format!("log {}", arrival.name), imported)?
+        {
+            self.adopted.operations += operations;
+            self.adopted.objects += objects;
         }
-        let mut checker = Checker::of(&self.store, &self.objects, self.progress)?;
-        let operations = match checker.log(arrival, &HashSet::new(), None)? {
-            Ok(Fate::News(count)) => count,
-            Ok(Fate::Known | Fate::Diverged) => return Ok(()),
-            Err(refusal) => {
-                drop(checker);
-                self.leave_out(&name, &refusal);
-                return Ok(());
-            }
+        Ok(())
+    }
+
+    /// Returns the number of new operations and of copied objects.
+    fn import_log(&self, arrival: &Arrival, is_own: bool) -> Result<(u64, u64), Rejected> {
+        let store = &self.store;
+        let beside = WorkTree::named(store, &arrival.name);
+        if beside.last(store)?.is_some() {
+            return Ok((0, 0));
+        }
+        let mut checker = Checker::of(store, &self.objects, self.progress)?;
+        let Fate::News(operations) = checker.log(arrival, &HashSet::new(), None)? else {
+            return Ok((0, 0));
         };
-        let copied = match self.copy(arrival.roots(&checker))? {
-            Ok(count) => count,
-            Err(refusal) => {
-                drop(checker);
-                self.leave_out(&name, &refusal);
-                return Ok(());
-            }
-        };
-        let (store, patience) = (&self.store, self.workspace.options().patience);
+        let objects = self.copy(checker.roots(arrival))?;
+        let patience = self.workspace.options().patience;
         let own_lock = if is_own { Some(self.work_tree.lock(store, patience)?) } else { None };
         if own_lock.is_some() && self.work_tree.last(store)?.is_none() {
             adopt(store, &self.work_tree, arrival, &checker)?;
         } else {
             drop(own_lock);
-            let label = self.adopted.from.file_name().unwrap_or_default().to_string_lossy();
-            let _lock = note_from(store, &beside, &label, self.work_tree.id(), patience)?;
+            let from = self.adopted.from.file_name().unwrap_or_default().to_string_lossy();
+            let origin = Origin { from: &from, into: self.work_tree.id(), patience };
+            let _lock = origin.note(store, &beside)?;
             adopt(store, &beside, arrival, &checker)?;
         }
-        drop(checker);
-        self.adopted.operations += operations;
-        self.adopted.objects += copied;
-        Ok(())
+        Ok((operations, objects))
     }
 
     /// Imports the trees of a plain repository: other programs name snapshots by tree and keep no
@@ -386,21 +204,20 @@ impl Adoption<'_> {
         }
         let mut kept = BTreeMap::new();
         for root in trees.into_iter().filter(|id| !inner.contains(id)) {
-            let checked = Checker::of(&self.store, &self.objects, self.progress)?.snapshot(root)?;
-            let copied = match checked {
-                Ok(()) => self.copy(vec![root])?,
-                Err(refusal) => Err(refusal),
-            };
-            match copied {
-                Ok(count) => {
-                    self.adopted.objects += count;
-                    self.adopted.snapshots += 1;
-                    kept.insert(root.to_string(), root);
-                }
-                Err(refusal) => self.leave_out(&format!("snapshot {root}"), &refusal),
+            let imported = self.import_snapshot(root);
+            if let Some(objects) = self.accepted(&format!("snapshot {root}"), imported)? {
+                self.adopted.objects += objects;
+                self.adopted.snapshots += 1;
+                kept.insert(root.to_string(), root);
             }
         }
         if kept.is_empty() { Ok(()) } else { self.keep(&kept) }
+    }
+
+    /// Returns the number of copied objects.
+    fn import_snapshot(&self, root: ObjectId) -> Result<u64, Rejected> {
+        Checker::of(&self.store, &self.objects, self.progress)?.tree(root)?;
+        self.copy(vec![root])
     }
 
     /// Keeps snapshots alive with a single ref to a commit whose tree contains all of them.
@@ -424,8 +241,8 @@ impl Adoption<'_> {
     }
 
     /// Copies objects and everything they reference, checking each against its hash. Returns the
-    /// number of copied objects, or the reason for refusing.
-    fn copy(&self, roots: Vec<ObjectId>) -> Result<Result<u64, String>, Error> {
+    /// number of copied objects.
+    fn copy(&self, roots: Vec<ObjectId>) -> Result<u64, Rejected> {
         let store = &self.store;
         let room = self.workspace.context().quota_use(store.path())?.left();
         let pack = PackWriter::new(&store.objects_dir());
@@ -439,61 +256,35 @@ impl Adoption<'_> {
             self.progress.check()?;
             let (kind, content) = match self.objects.read_known(&id) {
                 Ok(Some(found)) => found,
-                Ok(None) => return Ok(Err(format!("object {id} is missing"))),
+                Ok(None) => return Err(format!("object {id} is missing").into()),
                 Err(Error::Store(StoreError::Damaged { why, .. })) => {
-                    return Ok(Err(format!("object {id}: {why}")));
+                    return Err(format!("object {id}: {why}").into());
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             };
             bytes += content.len() as u64;
             if bytes > room {
-                return Ok(Err("the quota of the store has no room for it".into()));
+                return Err("the quota of the store has no room for it".into());
             }
             pack.add(kind, &content, |_| false)?;
             count += 1;
             match kind {
                 Kind::Commit => {
-                    let Some(commit) = parse_commit(&content) else {
-                        return Ok(Err(format!("commit {id} cannot be read")));
-                    };
+                    let commit = parse_commit(&content)
+                        .ok_or_else(|| format!("commit {id} cannot be read"))?;
                     waiting.extend(commit.parents.into_iter().chain([commit.tree]));
                 }
                 Kind::Tree => match parse_tree(content) {
                     Ok(tree) => waiting.extend(tree.iter().map(|entry| entry.id)),
-                    Err(why) => return Ok(Err(format!("tree {id}: {why}"))),
+                    Err(why) => return Err(format!("tree {id}: {why}").into()),
                 },
                 Kind::Blob | Kind::Tag => (),
             }
         }
         pack.publish()?;
         store.objects.refresh()?;
-        Ok(Ok(count))
+        Ok(count)
     }
-}
-
-fn is_link(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|meta| meta.is_symlink())
-}
-
-/// Returns whether a directory has any entries. Any symlink counts as filled.
-fn is_filled(path: &Path) -> bool {
-    is_link(path) || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some())
-}
-
-/// Returns whether a directory looks like a store or a bare git repository. Any symlink does.
-fn is_repository(path: &Path) -> bool {
-    let has = |name: &str| path.join(name).symlink_metadata().is_ok();
-    is_link(path) || has("ctrlz") || (has("objects") && has("HEAD"))
-}
-
-/// Returns an unused name for an old store.
-fn aside_name(path: &Path) -> PathBuf {
-    let date = date_of(now_millis());
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let named = |end: &str| path.with_file_name(format!("{name}.untrusted-{date}{end}"));
-    let ends = std::iter::once(String::new()).chain((2..).map(|number| format!("-{number}")));
-    let mut free = ends.map(|end| named(&end)).filter(|path| path.symlink_metadata().is_err());
-    free.next().unwrap_or_else(|| named(""))
 }
 
 /// Refuses an old store with symlinks or special files, or one that belongs to another user.
@@ -538,23 +329,6 @@ fn own_log(from: &Path, root: &Path, found: &[Arrival]) -> Option<String> {
         _ => None,
     };
     named.filter(is_there).or(only).map(str::to_owned)
-}
-
-/// Returns the size of the files below a directory. Stops counting at `enough` bytes.
-fn bytes_in(dir: &Path, enough: u64) -> u64 {
-    let mut total = 0;
-    let mut dirs = vec![dir.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
-        for entry in entries.flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            if meta.is_dir() { dirs.push(entry.path()) } else { total += meta.len() }
-        }
-        if total >= enough {
-            break;
-        }
-    }
-    total
 }
 
 fn escape_path(path: &Path) -> String {

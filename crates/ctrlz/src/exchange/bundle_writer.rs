@@ -7,15 +7,24 @@ use std::path::Path;
 
 use crate::error::{Error, StoreError};
 use crate::fs::{Named, private};
-use crate::git::{Kind, ObjectId, RawEntry, put_delta_header, put_object_header};
+use crate::git::{Kind, ObjectId, RawEntry, hash_object, put_delta_header, put_object_header};
 use crate::pack::{Effort, HashedFile, deflated};
 use crate::scan::Progress;
 use crate::store::Store;
 
-use super::bundle::{PACK_HEADER_BYTES, SIGNATURE};
+use super::bundle::SIGNATURE;
+use super::entries::PACK_HEADER_BYTES;
 
 /// Objects that no store holds yet.
 pub(crate) type Extra = BTreeMap<ObjectId, (Kind, Vec<u8>)>;
+
+/// Adds an object that the store does not hold. Returns its id.
+pub(super) fn put(extra: &mut Extra, kind: Kind, bytes: Vec<u8>) -> ObjectId {
+    // Hashing fails only for a SHA-1 collision attack, which objects that we encode do not contain.
+    let id = hash_object(kind, &bytes).unwrap_or(ObjectId::NULL);
+    extra.insert(id, (kind, bytes));
+    id
+}
 
 /// Refs and objects to write into a bundle.
 pub(crate) struct Contents<'a> {

@@ -10,11 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::gc::Live;
-use crate::git::{
-    Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, hash_object,
-};
+use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree};
 use crate::hold::absolute;
-use crate::log::{Operation, WorkTree, read_operation};
+use crate::log::{Operation, WorkTree};
 use crate::outside::check_place;
 use crate::path::TreePath;
 use crate::scan::Progress;
@@ -22,7 +20,7 @@ use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
 use super::arrival::{PRIVATE, SHARED};
-use super::bundle_writer::{Contents, Extra, write_bundle};
+use super::bundle_writer::{Contents, Extra, put, write_bundle};
 use super::redact::Redaction;
 
 /// Version of the manifest format.
@@ -197,13 +195,7 @@ fn segments(store: &Store, work_tree: &WorkTree) -> Result<Vec<Segment>, Error> 
     heads.extend(past.into_iter().map(|(end, head)| (format!("past/{end}"), head)));
     let mut segments = Vec::new();
     for (name, head) in heads {
-        let mut operations = Vec::new();
-        let mut next = Some(head);
-        while let Some(commit) = next {
-            let operation = read_operation(&store.objects, &commit)?;
-            next = operation.parent.filter(|_| operation.follows.is_none());
-            operations.push(operation);
-        }
+        let operations = store.segment(head).collect::<Result<_, _>>()?;
         segments.push(Segment { name, operations });
     }
     Ok(segments)
@@ -266,12 +258,4 @@ fn put_manifest(manifest: &Manifest, extra: &mut Extra) -> ObjectId {
         message: "what this file holds".into(),
     };
     put(extra, Kind::Commit, encode_commit(&commit))
-}
-
-/// Adds an object to the exported objects that are not in the store. Returns its id.
-pub(super) fn put(extra: &mut Extra, kind: Kind, bytes: Vec<u8>) -> ObjectId {
-    // Hashing fails only for a SHA-1 collision attack, which objects that we encode do not contain.
-    let id = hash_object(kind, &bytes).unwrap_or(ObjectId::NULL);
-    extra.insert(id, (kind, bytes));
-    id
 }

@@ -11,9 +11,12 @@ use crate::scan::Progress;
 use crate::store::Incoming;
 use crate::workspace::Workspace;
 
-use super::arrival::{Arrival, Checker, Fate, OnPurged, SHARED, adopt, arrivals, known_commits};
+use super::acceptance::{Origin, adopt};
+use super::arrival::{Arrival, OnPurged, SHARED, arrivals};
 use super::bundle::Bundle;
+use super::checker::{Checker, Fate, known_commits};
 use super::export::{MANIFEST_NAME, MANIFEST_REF, Manifest};
+use super::rejected::Rejected;
 
 /// Result of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,18 +51,26 @@ impl Workspace {
     ) -> Result<Imported, Error> {
         self.context().check_enabled()?;
         let file = absolute(file);
-        let bad =
-            |why: String| Error::Exchange(ExchangeError::BadImport { path: file.clone(), why });
-        let bundle = Bundle::open(&file)?.map_err(bad)?;
+        self.import_checked(&file, on_purged, progress)
+            .map_err(|rejected| rejected.into_error(&file))
+    }
+
+    fn import_checked(
+        &self,
+        file: &Path,
+        on_purged: OnPurged,
+        progress: &Progress,
+    ) -> Result<Imported, Rejected> {
+        let bundle = Bundle::open(file)?;
         let refs = bundle.refs.clone();
         // Checked before a store is created for it.
-        let arrival = only(arrivals(&refs)).map_err(bad)?;
+        let arrival = only(arrivals(&refs))?;
         let hold = self.begin()?;
         let store = &hold.store;
         let incoming = Incoming::create(store)?;
-        bundle.unpack(&incoming.pack_dir(), progress)?.map_err(bad)?;
+        bundle.unpack(&incoming.pack_dir(), progress)?;
         let objects = incoming.objects()?;
-        let manifest = manifest(&objects, &arrival, &refs)?.map_err(bad)?;
+        let manifest = manifest(&objects, &arrival, &refs)?;
         let own = hold.work_tree.last_or_salvaged(store)?;
         let is_own = own.is_none();
         let mut known = known_commits(store, &hold.work_tree)?;
@@ -76,31 +87,33 @@ impl Workspace {
             head = store.refs.read(beside.ref_name())?;
         }
         let mut checker = Checker::of(store, &objects, progress)?;
-        let fate = checker.log(&arrival, &known, head)?.map_err(bad)?;
-        if !checker.matches(&manifest) && matches!(fate, Fate::News(_)) && known.is_empty() {
-            return Err(bad("its manifest says something else".into()));
+        let fate = checker.log(&arrival, &known, head)?;
+        if !manifest.describes(&checker) && matches!(fate, Fate::News(_)) && known.is_empty() {
+            return Err("its manifest says something else".into());
         }
         let operations = match fate {
             Fate::Known => 0,
             Fate::News(count) => count,
-            Fate::Diverged => return Err(Error::Exchange(ExchangeError::Diverged { log: name })),
+            Fate::Diverged => {
+                return Err(Error::Exchange(ExchangeError::Diverged { log: name }).into());
+            }
         };
+        let label = file.file_name().unwrap_or_default().to_string_lossy();
+        let (into, patience) = (hold.work_tree.id(), self.options().patience);
+        let origin = Origin { from: &label, into, patience };
         if operations > 0 {
             if on_purged == OnPurged::Refuse {
-                checker.refuse_purged(&file)?;
+                checker.refuse_purged(file)?;
             }
             incoming.publish(store)?;
             if is_own {
                 adopt(store, &hold.work_tree, &arrival, &checker)?;
             } else {
-                let label = label_of(&file);
-                let into = hold.work_tree.id();
-                let _lock = note_from(store, &beside, &label, into, self.options().patience)?;
+                let _lock = origin.note(store, &beside)?;
                 adopt(store, &beside, &arrival, &checker)?;
             }
         } else if Source::of(&beside).is_some() {
-            let (label, into) = (label_of(&file), hold.work_tree.id());
-            drop(note_from(store, &beside, &label, into, self.options().patience)?);
+            drop(origin.note(store, &beside)?);
         }
         Ok(Imported {
             log: manifest.log,
@@ -114,23 +127,12 @@ impl Workspace {
     }
 }
 
-/// Creates the directory of a log from elsewhere, locks it and records its source.
-pub(super) fn note_from(
-    store: &crate::store::Store,
-    beside: &WorkTree,
-    from: &str,
-    into: &str,
-    patience: std::time::Duration,
-) -> Result<crate::store::Lock, Error> {
-    beside.create_dir()?;
-    let lock = beside.lock(store, patience)?;
-    Source::note(beside, from, into)?;
-    Ok(lock)
-}
-
-/// Returns the name of a file for display.
-fn label_of(file: &Path) -> String {
-    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+impl Manifest {
+    /// Returns whether the manifest describes the log that was checked.
+    fn describes(&self, checker: &Checker<'_>) -> bool {
+        let newest = checker.newest.as_ref().map(|newest| newest.snapshot);
+        checker.operations() == self.operations && newest == Some(self.snapshot)
+    }
 }
 
 fn only(arrivals: Vec<Arrival>) -> Result<Arrival, String> {
@@ -145,31 +147,29 @@ fn manifest(
     objects: &Objects,
     arrival: &Arrival,
     refs: &[(String, ObjectId)],
-) -> Result<Result<Manifest, String>, Error> {
+) -> Result<Manifest, Rejected> {
     let name = format!("{SHARED}{}/{MANIFEST_REF}", arrival.name);
-    let Some((_, commit)) = refs.iter().find(|(known, _)| *known == name) else {
-        return Ok(Err("it has no manifest".into()));
-    };
+    let (_, commit) = refs.iter().find(|(known, _)| *known == name).ok_or("it has no manifest")?;
     let tree = match objects.read(commit) {
         Ok(Some((_, bytes))) => crate::git::parse_commit(&bytes).map(|commit| commit.tree),
         Ok(None) | Err(Error::Store(StoreError::Damaged { .. })) => None,
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     let tree = tree.and_then(|tree| objects.tree(&tree).ok());
     let entry = tree.as_ref().and_then(|tree| tree.find(MANIFEST_NAME));
     let json = entry.and_then(|entry| objects.blob(&entry.id).ok());
     let parsed = json.and_then(|json| serde_json::from_slice::<Manifest>(&json).ok());
-    let Some(manifest) = parsed else { return Ok(Err("its manifest cannot be read".into())) };
+    let manifest = parsed.ok_or("its manifest cannot be read")?;
     if manifest.format != 1 {
-        return Ok(Err(format!("it has format {}; this version knows 1", manifest.format)));
+        return Err(format!("it has format {}; this version knows 1", manifest.format).into());
     }
     let plain = |name: &str| name != "HEAD" && name != "refs/heads/main";
     let listed = refs.iter().filter(|(known, _)| *known != name && plain(known));
     let listed: std::collections::BTreeMap<String, ObjectId> = listed.cloned().collect();
     let stray = refs.iter().any(|(name, id)| !plain(name) && Some(*id) != arrival.log);
-    Ok(if manifest.refs == listed && manifest.log == arrival.name && !stray {
+    if manifest.refs == listed && manifest.log == arrival.name && !stray {
         Ok(manifest)
     } else {
         Err("its manifest names other refs than it has".into())
-    })
+    }
 }

@@ -3,25 +3,37 @@
 //!
 //! ```text
 //! remote         what a push sends and a pull accepts; git itself runs in the command line
-//! arrival        checks of received logs and objects, before a ref names them
+//! arrival        received logs, as their refs name them
+//! checker        checks of received logs and objects, before a ref names them
+//! acceptance     makes checked logs part of the store
+//! rejected       why received data is not imported
 //! export         snapshots and logs in one file
 //! import         reads such a file
 //! redact         leaves paths out of an export
 //! bundle         reads git bundles
+//! entries        reads the entries of a bundle's pack
+//! deltas         resolves the deltas of a bundle's pack
 //! bundle_writer  writes git bundles
-//! adoption       imports the history of a store that is not trusted
+//! replacement    puts a new store in the place of one that is not trusted
+//! adoption       imports the history of such a store
 //! reading        which snapshots a work tree may read when several share a store
 //! ```
 
+mod acceptance;
 mod adoption;
 mod arrival;
 mod bundle;
 mod bundle_writer;
+mod checker;
+mod deltas;
+mod entries;
 mod export;
 mod import;
 mod reading;
 mod redact;
+mod rejected;
 mod remote;
+mod replacement;
 
 pub use adoption::Adopted;
 pub use arrival::OnPurged;

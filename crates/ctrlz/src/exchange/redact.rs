@@ -13,8 +13,7 @@ use crate::path::TreePath;
 use crate::scan::{SkipReason, Skipped};
 use crate::store::Store;
 
-use super::bundle_writer::Extra;
-use super::export::put;
+use super::bundle_writer::{Extra, put};
 
 /// Operations rewritten without some paths.
 pub(super) struct Redaction<'a> {

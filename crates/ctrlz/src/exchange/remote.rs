@@ -12,10 +12,9 @@ use crate::scan::Progress;
 use crate::store::{Incoming, Lock, Sharing, Store};
 use crate::workspace::{Point, Workspace};
 
-use super::arrival::{
-    Fate, OnPurged, PRIVATE, SHARED, adopt, arrivals, check_all, known_commits, publish,
-};
-use super::import::note_from;
+use super::acceptance::{Origin, adopt, publish};
+use super::arrival::{OnPurged, PRIVATE, SHARED, arrivals};
+use super::checker::{Fate, check_all, known_commits};
 
 /// Number of pushed heads to remember.
 const MAX_PUSHED: usize = 64;
@@ -216,31 +215,30 @@ impl Workspace {
         let own = self.claimed()?.map(|claim| claim.work_tree);
         let objects = incoming.objects()?;
         let arrivals = arrivals(&incoming.refs()?);
-        let bad =
-            |why: String| Error::Exchange(ExchangeError::BadImport { path: from.into(), why });
-        let (checked, checker) = check_all(store, &objects, arrivals, progress)?.map_err(bad)?;
+        let (checked, checker) = check_all(store, &objects, arrivals, progress)
+            .map_err(|rejected| rejected.into_error(Path::new(from)))?;
         // A purge rewrites the log, which then diverges from the one on the server.
         if on_purged == OnPurged::Refuse && checked.iter().any(|found| found.fate != Fate::Known) {
             checker.refuse_purged(Path::new(from))?;
         }
         publish(store, incoming, &checked)?;
         let mut pulled = Pulled::default();
-        let (into, patience) = (pull.into.as_str(), self.options().patience);
+        let origin = Origin { from, into: &pull.into, patience: self.options().patience };
         for found in checked {
             let log = found.arrival.name.clone();
             let is_own = own.as_ref() == Some(&log);
             let here = WorkTree::named(store, &log);
             match found.fate {
                 Fate::Known if is_own || Source::of(&here).is_none() => (),
-                Fate::Known => drop(note_from(store, &here, from, into, patience)?),
+                Fate::Known => drop(origin.note(store, &here)?),
                 Fate::Diverged if is_own => (),
                 Fate::Diverged => pulled.diverged.push(log),
                 Fate::News(_) if is_own && here.last(store)?.is_some() => (),
                 Fate::News(operations) => {
                     let _lock = if is_own {
-                        here.lock(store, patience)?
+                        here.lock(store, origin.patience)?
                     } else {
-                        note_from(store, &here, from, into, patience)?
+                        origin.note(store, &here)?
                     };
                     adopt(store, &here, &found.arrival, &checker)?;
                     let snapshot = found.newest.map(|newest| newest.snapshot);

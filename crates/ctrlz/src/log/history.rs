@@ -103,6 +103,19 @@ impl Store {
         })
     }
 
+    /// Reads the operations of one segment, from `head` back to its first. Stops after an error.
+    pub(crate) fn segment(
+        &self,
+        head: ObjectId,
+    ) -> impl Iterator<Item = Result<Operation, Error>> + '_ {
+        let mut next = Some(head);
+        std::iter::from_fn(move || {
+            let operation = read_operation(&self.objects, &next?);
+            next = operation.as_ref().ok().and_then(Operation::parent_in_segment);
+            Some(operation)
+        })
+    }
+
     /// Returns the commit of the previous operation, or `None` if there is none or its segment was
     /// dropped.
     ///

@@ -42,6 +42,12 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
+    /// Returns whether the operation writes files of the work tree.
+    pub fn writes_files(self) -> bool {
+        use OperationKind::{Redo, Restore, Revert, Undo, Unrevert};
+        matches!(self, Restore | Revert | Unrevert | Undo | Redo)
+    }
+
     pub(super) fn subject(self) -> &'static str {
         match self {
             OperationKind::Baseline => "baseline",
@@ -80,6 +86,13 @@ pub struct Operation {
     pub(crate) follows: Option<String>,
     pub(crate) segment: Segment,
     pub(crate) meta: Meta,
+}
+
+impl Operation {
+    /// Returns the commit of the previous operation, if it is in the same segment.
+    pub(crate) fn parent_in_segment(&self) -> Option<ObjectId> {
+        self.parent.filter(|_| self.follows.is_none())
+    }
 }
 
 /// Position of an operation in its segment.

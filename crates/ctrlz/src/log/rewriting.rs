@@ -121,7 +121,7 @@ impl Rewriting<'_> {
             (commit.message, commit.author) = (label, "ctrlz".into());
         }
         header.details.stands_for += new.stands_for;
-        let mut parent = operation.parent.filter(|_| operation.follows.is_none());
+        let mut parent = operation.parent_in_segment();
         if !matches!(new.start, Start::Same) {
             (parent, header.place, header.began) = (None, 0, header.at);
         }

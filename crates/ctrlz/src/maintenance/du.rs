@@ -6,7 +6,7 @@ use crate::error::{Error, QuotaUse, StoreError};
 use crate::fs::disk_use;
 use crate::gc::Live;
 use crate::git::ObjectId;
-use crate::log::{Operation, read_operation};
+use crate::log::Operation;
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
 use crate::store::{Lock, Sharing, Store};
@@ -98,11 +98,8 @@ impl Workspace {
 fn all_operations(store: &Store, progress: &Progress) -> Result<Vec<Operation>, Error> {
     let mut operations = Vec::new();
     for (_, head) in store.segments()? {
-        let mut next = Some(head);
-        while let Some(commit) = next {
+        for operation in store.segment(head).map_while(Result::ok) {
             progress.check()?;
-            let Ok(operation) = read_operation(&store.objects, &commit) else { break };
-            next = operation.parent.filter(|_| operation.follows.is_none());
             operations.push(operation);
         }
     }

@@ -3,21 +3,25 @@
 //! Snapshots and undo do not depend on this module; it keeps them possible in the long term.
 //!
 //! ```text
-//! retention  expires old operations, then collects garbage
-//! thin       keeps one operation per day
-//! purge      removes content or text from every snapshot and label
-//! withhold   removes the text of private ignore lists from old operations
-//! rewrite    rewrites logs for purge, thin and withhold
-//! verify     finds damage
-//! repair     replaces damaged packs
-//! deep       the repository in which `gc --deep` runs git
-//! du         disk use
-//! relink     connects a moved directory with its history
-//! removal    removes a store
+//! retention    expires old operations, then collects garbage
+//! thin         keeps one operation per day
+//! purge        removes content or text from every snapshot and label
+//! editors      the changes that a purge makes to the history
+//! occurrences  where a path and its contents occur in the history
+//! withhold     removes the text of private ignore lists from old operations
+//! rewrite      rewrites logs for purge, thin and withhold
+//! verify       finds damage
+//! repair       replaces damaged packs
+//! deep         the repository in which `gc --deep` runs git
+//! du           disk use
+//! relink       connects a moved directory with its history
+//! removal      removes a store
 //! ```
 
 mod deep;
 mod du;
+mod editors;
+mod occurrences;
 mod purge;
 mod relink;
 mod removal;

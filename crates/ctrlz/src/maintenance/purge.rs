@@ -4,18 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::error::{Error, LookupError};
 use crate::gc::{GcOptions, GcReport};
-use crate::git::{ObjectId, TreeEntry};
-use crate::log::{
-    Companion, Credit, Details, OpenStep, Operation, Rewritten, StepInfo, load_steps,
-    read_companion, read_operation, save_steps,
-};
+use crate::git::ObjectId;
+use crate::log::{OpenStep, load_steps, save_steps};
 use crate::pack::PackWriter;
-use crate::path::{TreePath, join, split};
-use crate::scan::{Progress, SkipReason, Skipped};
-use crate::store::{Borrowed, Lock, Sharing, Store, Tombstones, write_tree};
+use crate::path::TreePath;
+use crate::scan::Progress;
+use crate::store::{Borrowed, Lock, Sharing, Store, Tombstones};
 use crate::workspace::Workspace;
 
-use super::rewrite::{Editor, Fate, History, move_refs, rewrite};
+use super::editors::{Eraser, Purger, erase_from};
+use super::occurrences::{contents_at, mentions, remaining, steps_at};
+use super::rewrite::{History, move_refs, rewrite};
 
 /// Options of [`Workspace::purge`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +82,7 @@ impl Workspace {
             snapshots: BTreeMap::new(),
             operations: BTreeSet::new(),
         };
-        let History { commits, pack } = rewrite(store, roots.iter().copied(), &mut purger)?;
+        let History { commits, pack, .. } = rewrite(store, roots.iter().copied(), &mut purger)?;
         let Purger { pack: trees, snapshots, operations, .. } = purger;
         trees.publish()?;
         pack.publish()?;
@@ -124,7 +123,7 @@ impl Workspace {
             .ok_or(Error::Lookup(LookupError::NoSuchText))?;
         let store = &site.store;
         let mut eraser = Eraser { text, found: BTreeSet::new() };
-        let History { commits, pack } = rewrite(store, site.roots.iter().copied(), &mut eraser)?;
+        let history = rewrite(store, site.roots.iter().copied(), &mut eraser)?;
         let mut found = eraser.found;
         edit_open_steps(store, |step| {
             let erased = erase_from(&mut step.info, text);
@@ -137,9 +136,7 @@ impl Workspace {
             return Err(Error::Lookup(LookupError::NoSuchText));
         }
         let labels = found.len() as u64;
-        pack.publish()?;
-        store.objects.refresh()?;
-        move_refs(store, &commits)?;
+        let commits = history.publish()?;
         let report = PurgeReport { labels, ..PurgeReport::default() };
         self.finish_purge(site, &commits, report, progress)
     }
@@ -219,55 +216,6 @@ fn edit_open_steps(
     Ok(())
 }
 
-/// Replaces all occurrences of a text. Returns whether there were any.
-fn erase(from: &mut String, text: &str) -> bool {
-    let found = from.contains(text);
-    if found {
-        *from = from.replace(text, "[purged]");
-    }
-    found
-}
-
-/// Replaces a text in all descriptive texts of a step. Returns whether it occurred.
-fn erase_from(step: &mut StepInfo, text: &str) -> bool {
-    let mut found = false;
-    for one in step.texts_mut() {
-        found |= erase(one, text);
-    }
-    found
-}
-
-/// Removes a text from labels.
-struct Eraser<'a> {
-    text: &'a str,
-    /// Steps, and operations with their own label, that contained the text.
-    found: BTreeSet<String>,
-}
-
-impl Editor for Eraser<'_> {
-    fn operation(&mut self, operation: &Operation) -> Result<Fate, Error> {
-        let mut details = operation.details.clone();
-        for Credit { step, .. } in &mut details.credits {
-            if erase_from(step, self.text) {
-                self.found.insert(step.step.clone());
-            }
-        }
-        if details.label.as_mut().is_some_and(|label| erase(label, self.text)) {
-            self.found.insert(operation.id.clone());
-        }
-        if details == operation.details {
-            return Ok(Fate::Keep);
-        }
-        let details = Some(details);
-        let new = Rewritten { details, ..Rewritten::with_snapshot(operation.snapshot) };
-        Ok(Fate::Change(Box::new(new)))
-    }
-
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
-        Ok(companion.tree)
-    }
-}
-
 /// Returns whether a file or a non-empty directory exists at `path`.
 fn is_there(path: &std::path::Path) -> bool {
     match path.symlink_metadata() {
@@ -277,269 +225,4 @@ fn is_there(path: &std::path::Path) -> bool {
         Ok(_) => true,
         Err(_) => false,
     }
-}
-
-struct Purger<'a> {
-    store: &'a Store,
-    pack: PackWriter,
-    path: &'a TreePath,
-    everywhere: Option<&'a HashSet<ObjectId>>,
-    /// Steps whose labels are blanked.
-    steps: &'a BTreeSet<String>,
-    /// Cache of rewritten trees by old id and path. The path is empty where it does not matter.
-    trees: HashMap<(ObjectId, Vec<u8>), Option<ObjectId>>,
-    snapshots: BTreeMap<ObjectId, ObjectId>,
-    /// Operations that had the path, in their snapshot or in their companion.
-    operations: BTreeSet<String>,
-}
-
-impl Purger<'_> {
-    /// Returns whether the purge changes the operation's companion.
-    fn changes_companion(&mut self, operation: &Operation) -> Result<bool, Error> {
-        let Some(id) = operation.meta.companion else { return Ok(false) };
-        // A companion that was left out when the log was imported has nothing to purge.
-        let Ok(companion) = read_companion(&self.store.objects, &id) else { return Ok(false) };
-        Ok(self.root(companion.tree)? != companion.tree)
-    }
-
-    /// Returns the details of an operation with the affected labels blanked.
-    fn blanked(&self, details: &Details) -> Details {
-        let mut details = details.clone();
-        for Credit { step, .. } in &mut details.credits {
-            step.label = step.label.take().filter(|_| !self.steps.contains(&step.step));
-        }
-        details
-    }
-
-    fn root(&mut self, tree: ObjectId) -> Result<ObjectId, Error> {
-        let left = self.tree(tree, b"")?;
-        match left {
-            Some(id) => Ok(id),
-            None => write_tree(Vec::new(), &self.pack, &|id| self.store.objects.holds(id)),
-        }
-    }
-
-    /// Returns a tree without the purged entries, or `None` if it becomes empty.
-    fn tree(&mut self, id: ObjectId, at: &[u8]) -> Result<Option<ObjectId>, Error> {
-        let on_the_way = at.is_empty()
-            || crate::path::is_within(self.path.as_bytes(), at)
-            || self.everywhere.is_some();
-        if !on_the_way || id == ObjectId::EMPTY_TREE {
-            return Ok(Some(id));
-        }
-        let key = match self.everywhere {
-            // On the way to the purged path the result depends on the path of the tree.
-            Some(_) if !crate::path::is_within(self.path.as_bytes(), at) => (id, Vec::new()),
-            _ => (id, at.to_vec()),
-        };
-        if let Some(known) = self.trees.get(&key) {
-            return Ok(*known);
-        }
-        let tree = self.store.objects.tree(&id)?;
-        let mut entries: Vec<TreeEntry<'_>> = Vec::new();
-        let mut changed = false;
-        for entry in tree.iter() {
-            let path = join(at, entry.name);
-            let purged = path == self.path.as_bytes()
-                || self.everywhere.is_some_and(|ids| ids.contains(&entry.id));
-            let left = match (purged, entry.kind.is_tree()) {
-                (true, _) => None,
-                (false, true) => self.tree(entry.id, &path)?,
-                (false, false) => Some(entry.id),
-            };
-            changed |= left != Some(entry.id);
-            entries.extend(left.map(|id| TreeEntry { id, ..entry }));
-        }
-        let left = match (changed, entries.is_empty()) {
-            (false, _) => Some(id),
-            (true, true) => None,
-            (true, false) => {
-                let exists = |id: &ObjectId| self.store.objects.holds(id);
-                Some(write_tree(entries, &self.pack, &exists)?)
-            }
-        };
-        self.trees.insert(key, left);
-        Ok(left)
-    }
-}
-
-impl Editor for Purger<'_> {
-    fn operation(&mut self, operation: &Operation) -> Result<Fate, Error> {
-        let snapshot = self.root(operation.snapshot)?;
-        let is_other = snapshot != operation.snapshot;
-        if is_other || self.changes_companion(operation)? {
-            self.operations.insert(operation.id.clone());
-        }
-        let details = Some(self.blanked(&operation.details));
-        let details = details.filter(|details| *details != operation.details);
-        if !is_other && details.is_none() {
-            return Ok(Fate::Keep);
-        }
-        let mut new = Rewritten { details, ..Rewritten::with_snapshot(snapshot) };
-        if is_other {
-            self.snapshots.insert(operation.snapshot, snapshot);
-            let mut meta = operation.meta.clone();
-            let path = self.path.as_bytes().to_vec();
-            meta.skipped.push(Skipped { path, reason: SkipReason::Purged });
-            meta.sort();
-            meta.skipped.dedup();
-            new.meta = Some(meta);
-        }
-        Ok(Fate::Change(Box::new(new)))
-    }
-
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
-        self.root(companion.tree)
-    }
-}
-
-/// Record of a commit in the store.
-enum Recorded {
-    Operation(Box<Operation>),
-    Companion(Companion),
-}
-
-/// Calls `visit` for every operation and companion reachable from `roots`.
-fn each_record(
-    store: &Store,
-    roots: &[ObjectId],
-    visit: &mut dyn FnMut(Recorded) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut seen: HashSet<ObjectId> = HashSet::new();
-    let mut work = roots.to_vec();
-    while let Some(id) = work.pop() {
-        if !seen.insert(id) {
-            continue;
-        }
-        if let Ok(operation) = read_operation(&store.objects, &id) {
-            work.extend(operation.meta.companion);
-            work.extend(operation.parent.filter(|_| operation.follows.is_none()));
-            visit(Recorded::Operation(Box::new(operation)))?;
-        } else if let Ok(companion) = read_companion(&store.objects, &id) {
-            work.extend(store.objects.commit(&id)?.parents);
-            visit(Recorded::Companion(companion))?;
-        }
-    }
-    Ok(())
-}
-
-/// Calls `visit` for every tree reachable from `roots`: snapshots and companions.
-fn each_tree(
-    store: &Store,
-    roots: &[ObjectId],
-    visit: &mut dyn FnMut(ObjectId) -> Result<(), Error>,
-) -> Result<(), Error> {
-    each_record(store, roots, &mut |record| match record {
-        Recorded::Operation(operation) => visit(operation.snapshot),
-        Recorded::Companion(companion) => visit(companion.tree),
-    })
-}
-
-/// Returns the labelled steps that changed, named or mention a path.
-fn steps_at(store: &Store, roots: &[ObjectId], path: &TreePath) -> Result<BTreeSet<String>, Error> {
-    let objects = &store.objects;
-    let at = |tree: ObjectId| crate::compare::find(objects, &tree, path);
-    let ignored_at = |operation: &Operation| {
-        let companion = operation.meta.companion;
-        match companion.and_then(|id| read_companion(objects, &id).ok()) {
-            Some(companion) => at(companion.tree),
-            None => Ok(None),
-        }
-    };
-    let mut steps = BTreeSet::new();
-    each_record(store, roots, &mut |record| {
-        let Recorded::Operation(operation) = record else { return Ok(()) };
-        let Details { credits, shared, .. } = &operation.details;
-        if credits.iter().all(|credit| credit.step.label.is_none()) {
-            return Ok(());
-        }
-        // Without the previous operation, everything present counts as possibly changed.
-        let before = operation.parent.and_then(|before| read_operation(objects, &before).ok());
-        let (was, ignored_was) = match &before {
-            Some(before) => (at(before.snapshot)?, ignored_at(before)?),
-            None => (None, None),
-        };
-        let is_changed = at(operation.snapshot)? != was;
-        // Changes of ignored files are not attributed to single steps.
-        let is_ignored_changed = ignored_at(&operation)? != ignored_was;
-        let within = |paths: &[TreePath]| paths.iter().any(|one| one.is_within(path));
-        for Credit { step, paths, named, .. } in credits {
-            let is_own = paths.as_deref().is_none_or(|paths| within(paths) || within(shared));
-            let is_meant = (is_changed && is_own)
-                || is_ignored_changed
-                || within(named)
-                || mentions(step, path);
-            if is_meant && step.label.is_some() {
-                steps.insert(step.step.clone());
-            }
-        }
-        Ok(())
-    })?;
-    Ok(steps)
-}
-
-/// Returns whether a step's label contains the file name of `path` as a whole word.
-fn mentions(step: &StepInfo, path: &TreePath) -> bool {
-    let Some(label) = &step.label else { return false };
-    let name = String::from_utf8_lossy(split(path.as_bytes()).1).into_owned();
-    let is_part = |c: char| c.is_alphanumeric() || "._-".contains(c);
-    label.match_indices(&name).any(|(at, name)| {
-        let (before, after) = (&label[..at], &label[at + name.len()..]);
-        !before.ends_with(is_part) && !after.starts_with(is_part)
-    })
-}
-
-/// Returns all contents that a path, or anything below it, ever had.
-fn contents_at(
-    store: &Store,
-    roots: &[ObjectId],
-    path: &TreePath,
-) -> Result<HashSet<ObjectId>, Error> {
-    let mut contents = HashSet::new();
-    let mut seen = HashSet::new();
-    each_tree(store, roots, &mut |tree| {
-        let Some(entry) = crate::compare::find(&store.objects, &tree, path)? else {
-            return Ok(());
-        };
-        if !seen.insert(entry.id) {
-            return Ok(());
-        }
-        if entry.kind.is_tree() {
-            let all = crate::compare::changes(&store.objects, &ObjectId::EMPTY_TREE, &entry.id)?;
-            contents.extend(all.iter().filter_map(|change| Some(change.after?.id)));
-        } else {
-            contents.insert(entry.id);
-        }
-        Ok(())
-    })?;
-    Ok(contents)
-}
-
-/// Returns the paths at which the contents still occur, and the ids of those that do.
-fn remaining(
-    store: &Store,
-    roots: &[ObjectId],
-    contents: &HashSet<ObjectId>,
-) -> Result<(BTreeSet<TreePath>, HashSet<ObjectId>), Error> {
-    let (mut paths, mut ids) = (BTreeSet::new(), HashSet::new());
-    let mut seen: HashSet<(ObjectId, Vec<u8>)> = HashSet::new();
-    each_tree(store, roots, &mut |tree| {
-        let mut work = vec![(tree, Vec::new())];
-        while let Some((id, at)) = work.pop() {
-            if id == ObjectId::EMPTY_TREE || !seen.insert((id, at.clone())) {
-                continue;
-            }
-            for entry in store.objects.tree(&id)?.iter() {
-                let path = join(&at, entry.name);
-                if entry.kind.is_tree() {
-                    work.push((entry.id, path));
-                } else if contents.contains(&entry.id) {
-                    ids.insert(entry.id);
-                    paths.insert(TreePath::parse(&path)?);
-                }
-            }
-        }
-        Ok(())
-    })?;
-    Ok((paths, ids))
 }

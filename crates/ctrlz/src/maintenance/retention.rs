@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::fs::private::{self, Durable};
 use crate::gc::{GcOptions, GcReport};
 use crate::git::ObjectId;
-use crate::log::{Operation, OperationKind, Source, WorkTree, load_steps, read_operation};
+use crate::log::{Operation, Source, WorkTree, load_steps};
 use crate::scan::Progress;
 use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
@@ -358,11 +358,7 @@ fn before_last_change<'a>(
     current: &'a [Operation],
 ) -> Option<&'a str> {
     let all = || segments.iter().flat_map(|segment| &segment.operations).chain(current);
-    let changes_files = |operation: &&Operation| {
-        use OperationKind::{Redo, Restore, Revert, Undo, Unrevert};
-        matches!(operation.kind, Restore | Revert | Unrevert | Undo | Redo)
-    };
-    let last = all().rfind(changes_files)?;
+    let last = all().rfind(|operation| operation.kind.writes_files())?;
     all().rfind(|operation| operation.id < last.id).map(|operation| operation.id.as_str())
 }
 
@@ -445,13 +441,7 @@ fn past_segments(store: &Store, work_tree: &WorkTree) -> Result<Vec<PastSegment>
 
 /// Returns the operations of one segment, oldest first.
 fn operations_of(store: &Store, head: ObjectId) -> Result<Vec<Operation>, Error> {
-    let mut operations = Vec::new();
-    let mut next = Some(head);
-    while let Some(commit) = next {
-        let operation = read_operation(&store.objects, &commit)?;
-        next = operation.parent.filter(|_| operation.follows.is_none());
-        operations.push(operation);
-    }
+    let mut operations: Vec<Operation> = store.segment(head).collect::<Result<_, _>>()?;
     operations.reverse();
     Ok(operations)
 }
@@ -459,7 +449,7 @@ fn operations_of(store: &Store, head: ObjectId) -> Result<Vec<Operation>, Error>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Details;
+    use crate::log::{Details, OperationKind};
     use proptest::prelude::*;
 
     /// Builds an operation with the fields that retention uses.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::error::Error;
-use crate::git::{Kind, ObjectId, parse_commit};
+use crate::git::{Commit, Kind, ObjectId, parse_commit};
 use crate::log::{
     Companion, Operation, Rewriting, Rewritten, Start, read_companion, read_operation,
 };
@@ -24,8 +24,10 @@ pub(super) enum Fate {
 pub(super) trait Editor {
     fn operation(&mut self, operation: &Operation) -> Result<Fate, Error>;
 
-    /// Returns the new tree of a companion.
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error>;
+    /// Returns the new tree of a companion. By default it stays the same.
+    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
+        Ok(companion.tree)
+    }
 
     /// Returns whether a commit is unreadable. Commits that reference it are rewritten without it.
     fn is_lost(&self, _: &ObjectId) -> bool {
@@ -34,7 +36,8 @@ pub(super) trait Editor {
 }
 
 /// Map from old to new commits. The new ones are in `pack`, to be published before refs are set.
-pub(super) struct History {
+pub(super) struct History<'a> {
+    store: &'a Store,
     pub(super) commits: BTreeMap<ObjectId, ObjectId>,
     pub(super) pack: PackWriter,
 }
@@ -42,13 +45,13 @@ pub(super) struct History {
 /// Rewrites the commits reachable from `roots` as `editor` decides.
 ///
 /// The caller holds the store lock exclusively. Nothing is visible until refs are updated.
-pub(super) fn rewrite(
-    store: &Store,
+pub(super) fn rewrite<'a>(
+    store: &'a Store,
     roots: impl Iterator<Item = ObjectId>,
     editor: &mut dyn Editor,
-) -> Result<History, Error> {
-    let mut history =
-        History { commits: BTreeMap::new(), pack: PackWriter::new(&store.objects_dir()) };
+) -> Result<History<'a>, Error> {
+    let pack = PackWriter::new(&store.objects_dir());
+    let mut history = History { store, commits: BTreeMap::new(), pack };
     let mut done: HashSet<ObjectId> = HashSet::new();
     // On the stack, a commit is below its dependencies: parents and an operation's companion.
     let mut work: Vec<ObjectId> = roots.collect();
@@ -63,7 +66,7 @@ pub(super) fn rewrite(
             .filter(|need| !done.contains(need) && !editor.is_lost(need))
             .collect();
         if missing.is_empty() {
-            history.visit(store, id, editor)?;
+            history.visit(id, editor)?;
             done.insert(id);
             work.pop();
         } else {
@@ -74,39 +77,44 @@ pub(super) fn rewrite(
 }
 
 fn dependencies(store: &Store, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
-    let damaged = || Error::damaged(id, "it is missing or no commit");
-    let (kind, bytes) = store.objects.read(id)?.ok_or_else(damaged)?;
-    if kind != Kind::Commit {
-        return Err(damaged());
-    }
-    let mut needs = parse_commit(&bytes).ok_or_else(damaged)?.parents;
+    let mut needs = read_commit(store, id)?.parents;
     if let Ok(operation) = read_operation(&store.objects, id) {
         needs.extend(operation.meta.companion);
     }
     Ok(needs)
 }
 
-impl History {
+fn read_commit(store: &Store, id: &ObjectId) -> Result<Commit, Error> {
+    let found = store.objects.read(id)?.filter(|(kind, _)| *kind == Kind::Commit);
+    found
+        .and_then(|(_, bytes)| parse_commit(&bytes))
+        .ok_or_else(|| Error::damaged(id, "it is missing or no commit"))
+}
+
+impl History<'_> {
+    /// Publishes the new commits and updates the refs. Returns the map from old to new commits.
+    pub(super) fn publish(self) -> Result<BTreeMap<ObjectId, ObjectId>, Error> {
+        self.pack.publish()?;
+        self.store.objects.refresh()?;
+        move_refs(self.store, &self.commits)?;
+        Ok(self.commits)
+    }
+
     fn moved(&self, id: ObjectId) -> ObjectId {
         self.commits.get(&id).copied().unwrap_or(id)
     }
 
-    fn visit(&mut self, store: &Store, id: ObjectId, editor: &mut dyn Editor) -> Result<(), Error> {
-        if let Ok(operation) = read_operation(&store.objects, &id) {
-            return self.operation(store, &operation, editor);
+    fn visit(&mut self, id: ObjectId, editor: &mut dyn Editor) -> Result<(), Error> {
+        if let Ok(operation) = read_operation(&self.store.objects, &id) {
+            return self.operation(&operation, editor);
         }
         // A companion, or spilled data of an operation, which never changes.
-        let Ok(companion) = read_companion(&store.objects, &id) else { return Ok(()) };
-        self.companion(store, id, companion, editor)
+        let Ok(companion) = read_companion(&self.store.objects, &id) else { return Ok(()) };
+        self.companion(id, companion, editor)
     }
 
-    fn operation(
-        &mut self,
-        store: &Store,
-        operation: &Operation,
-        editor: &mut dyn Editor,
-    ) -> Result<(), Error> {
-        let parent = operation.parent.filter(|_| operation.follows.is_none());
+    fn operation(&mut self, operation: &Operation, editor: &mut dyn Editor) -> Result<(), Error> {
+        let parent = operation.parent_in_segment();
         let new = match editor.operation(operation)? {
             Fate::Drop => {
                 if let Some(parent) = parent {
@@ -125,7 +133,7 @@ impl History {
             }
         };
         let rewriting =
-            Rewriting { objects: &store.objects, pack: &self.pack, commits: &self.commits };
+            Rewriting { objects: &self.store.objects, pack: &self.pack, commits: &self.commits };
         let commit = rewriting.write(operation, new)?;
         self.commits.insert(operation.commit, commit);
         Ok(())
@@ -133,15 +141,12 @@ impl History {
 
     fn companion(
         &mut self,
-        store: &Store,
         id: ObjectId,
         companion: Companion,
         editor: &mut dyn Editor,
     ) -> Result<(), Error> {
         let tree = editor.companion(&companion)?;
-        let damaged = || Error::damaged(&id, "it is missing or no commit");
-        let (_, bytes) = store.objects.read(&id)?.ok_or_else(damaged)?;
-        let commit = parse_commit(&bytes).ok_or_else(damaged)?;
+        let commit = read_commit(self.store, &id)?;
         let parent = commit.parents.first().copied();
         let moved = parent.map(|parent| self.moved(parent));
         if tree == companion.tree && parent == moved {
@@ -149,7 +154,7 @@ impl History {
         }
         let new = Companion { tree, ..companion };
         let millis = u64::try_from(commit.seconds).unwrap_or(0) * 1000;
-        let written = new.write(&store.objects, &self.pack, moved, millis)?;
+        let written = new.write(&self.store.objects, &self.pack, moved, millis)?;
         self.commits.insert(id, written);
         Ok(())
     }
@@ -191,10 +196,6 @@ impl Editor for Bridger {
         Ok(Fate::Change(Box::new(new)))
     }
 
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
-        Ok(companion.tree)
-    }
-
     fn is_lost(&self, id: &ObjectId) -> bool {
         self.lost.contains(id)
     }
@@ -233,8 +234,6 @@ pub(super) fn bridge(store: &Store, lost: &BTreeSet<ObjectId>) -> Result<(), Err
     let roots: Vec<ObjectId> = store.refs.list("refs")?.into_iter().map(|(_, id)| id).collect();
     let roots = roots.into_iter().filter(|id| !lost.contains(id));
     let mut bridger = Bridger { lost: lost.clone(), starts };
-    let history = rewrite(store, roots, &mut bridger)?;
-    history.pack.publish()?;
-    store.objects.refresh()?;
-    move_refs(store, &history.commits)
+    rewrite(store, roots, &mut bridger)?.publish()?;
+    Ok(())
 }

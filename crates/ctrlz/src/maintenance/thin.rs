@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::log::{Companion, Operation, Rewritten};
+use crate::log::{Operation, Rewritten};
 use crate::store::Store;
 
-use super::rewrite::{Editor, Fate, move_refs, rewrite};
+use super::rewrite::{Editor, Fate, rewrite};
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
@@ -34,10 +34,6 @@ impl Editor for Thinner {
             })),
         })
     }
-
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
-        Ok(companion.tree)
-    }
 }
 
 /// Reduces each segment to one operation per day. Returns the dropped operations.
@@ -62,10 +58,7 @@ pub(super) fn thin<'a>(
     if gone.is_empty() {
         return Ok(gone);
     }
-    let history = rewrite(store, heads.into_iter(), &mut thinner)?;
-    history.pack.publish()?;
-    store.objects.refresh()?;
-    move_refs(store, &history.commits)?;
+    rewrite(store, heads.into_iter(), &mut thinner)?.publish()?;
     Ok(gone)
 }
 

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::log::{Companion, Operation, Rewritten, WorkTree, read_operation};
+use crate::log::{Operation, Rewritten, WorkTree, read_operation};
 use crate::store::Store;
 use crate::workspace::Workspace;
 
-use super::rewrite::{Editor, Fate, History, move_refs, rewrite};
+use super::rewrite::{Editor, Fate, rewrite};
 
 impl Workspace {
     /// Rewrites the operations of this work tree that contain the text of private ignore lists, so
@@ -25,11 +25,8 @@ impl Workspace {
         let store = &site.store;
         let commits = operations_with_texts(store, &work_tree)?;
         let mut withholder = Withholder { store, commits };
-        let History { commits, pack } =
-            rewrite(store, site.roots.iter().copied(), &mut withholder)?;
-        pack.publish()?;
-        store.objects.refresh()?;
-        move_refs(store, &commits)
+        rewrite(store, site.roots.iter().copied(), &mut withholder)?.publish()?;
+        Ok(())
     }
 }
 
@@ -51,7 +48,7 @@ fn operations_with_texts(store: &Store, work_tree: &WorkTree) -> Result<HashSet<
         if operation.meta.rules.holds_texts(&own) {
             found.insert(commit);
         }
-        work.extend(operation.parent.filter(|_| operation.follows.is_none()));
+        work.extend(operation.parent_in_segment());
     }
     Ok(found)
 }
@@ -71,9 +68,5 @@ impl Editor for Withholder<'_> {
         self.store.keep_private_lists(&meta.rules)?;
         let new = Rewritten { meta: Some(meta), ..Rewritten::with_snapshot(operation.snapshot) };
         Ok(Fate::Change(Box::new(new)))
-    }
-
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
-        Ok(companion.tree)
     }
 }
