@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ctrlz::{
-    Options, Progress, Rewind, StepInfo, StepStart, TimelineQuery, UndoOptions, UndoScope,
+    Options, Progress, Rewind, StepEnd, StepInfo, StepStart, TimelineQuery, UndoOptions, UndoScope,
     Workspace,
 };
 
@@ -490,7 +490,7 @@ impl Lab<'_> {
         let beginning = clock.elapsed();
         self.tree.edit(1, 1_000_000 + step)?;
         let clock = Instant::now();
-        workspace.end_step(&begun.step, &progress)?;
+        workspace.end_step(&begun.step, &StepEnd::default(), &progress)?;
         Ok((beginning + clock.elapsed()).as_secs_f64() * 1000.0)
     }
 

@@ -269,7 +269,7 @@ pub struct Elsewhere {
 
 impl Elsewhere {
     fn of(workspace: &Workspace, log: ctrlz::Log) -> Result<Elsewhere, Error> {
-        let sessions = workspace.sessions_of(&log.name)?;
+        let sessions = workspace.sessions(Some(&log.name))?;
         Ok(Elsewhere {
             sessions: newest_first(&sessions),
             log: log.name,
@@ -288,9 +288,9 @@ fn newest_first(sessions: &[ctrlz::SessionInfo]) -> Vec<SessionInfo> {
 impl Sessions {
     /// Reads the sessions of a work tree.
     pub fn of(workspace: &Workspace) -> Result<Sessions, Error> {
-        let logs = workspace.logs_from_elsewhere()?.into_iter().rev();
+        let logs = workspace.transfer().received_logs()?.into_iter().rev();
         let elsewhere = logs.map(|log| Elsewhere::of(workspace, log)).collect::<Result<_, _>>()?;
-        Ok(Sessions { sessions: newest_first(&workspace.sessions()?), elsewhere })
+        Ok(Sessions { sessions: newest_first(&workspace.sessions(None)?), elsewhere })
     }
 }
 
@@ -448,7 +448,7 @@ pub(crate) fn pending_revert(
     if let Some(session) = session {
         return workspace.revert_state(session);
     }
-    let reverts = workspace.sessions()?.into_iter().filter_map(|info| info.reverted);
+    let reverts = workspace.sessions(None)?.into_iter().filter_map(|info| info.reverted);
     Ok(reverts.max_by(|one, other| one.operation.cmp(&other.operation)))
 }
 
@@ -460,7 +460,7 @@ pub fn session_of(workspace: &Workspace, message: &str) -> Result<String, Error>
     if let Some(step) = step {
         return Ok(step.info.session);
     }
-    let last = workspace.sessions()?.pop();
+    let last = workspace.sessions(None)?.pop();
     let unknown = || Error::Session(SessionError::NoSuchMessage { message: message.to_owned() });
     Ok(last.ok_or_else(unknown)?.session)
 }

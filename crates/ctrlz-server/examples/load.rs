@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ctrlz::{Options, Progress, StepInfo, StepStart, TrackOptions, Workspace};
+use ctrlz::{Options, Progress, StepEnd, StepInfo, StepStart, TrackOptions, Workspace};
 use ctrlz_api::{Host, Opened, Place, WireError};
 use ctrlz_server::{Server, ServerOptions};
 
@@ -94,7 +94,7 @@ fn make_project(dir: &Path) -> Result<(String, String), Anything> {
         let start = StepStart { info, ..StepStart::default() };
         let begun = workspace.begin_step(start, &progress)?;
         std::fs::write(root.join("src0/file0.txt"), format!("step {number}\n").repeat(40))?;
-        last = workspace.end_step(&begun.step, &progress)?.after;
+        last = workspace.end_step(&begun.step, &StepEnd::default(), &progress)?.after;
     }
     Ok((first.to_string(), last.to_string()))
 }

@@ -288,7 +288,7 @@ pub struct HistoryParams {
 /// Runs the method `blame`.
 pub fn blame(call: &Call<'_>, params: &HistoryParams) -> Result<Blame, MethodError> {
     let path = call.file(&params.path)?;
-    let lines = call.workspace.blame(&path)?;
+    let lines = call.workspace.blame(&path, None)?;
     let (lines, total, next) = page(lines, params.offset, params.limit);
     Ok(Blame { path: path.into(), lines: lines.iter().map(BlameLine::from).collect(), total, next })
 }
@@ -315,9 +315,10 @@ pub struct LostParams {
 
 /// Runs the method `lost`.
 pub fn lost(call: &Call<'_>, params: &LostParams) -> Result<Lost, MethodError> {
-    let (lost, total, next) = page(call.workspace.lost()?, params.offset, params.limit);
+    let files = call.workspace.lost_files();
+    let (lost, total, next) = page(files.list()?, params.offset, params.limit);
     let lost = lost.iter().map(LostFile::from).collect();
-    let uncaptured = call.workspace.lost_uncaptured()?;
+    let uncaptured = files.uncaptured()?;
     let uncaptured = uncaptured.iter().map(LostUncaptured::from).collect();
     Ok(Lost { lost, total, next, uncaptured })
 }

@@ -174,7 +174,7 @@ fn end_step(call: &Call<'_>, params: &EndParams) -> Result<StepEnded, MethodErro
         refused: params.refused,
         ..StepEnd::default()
     };
-    Ok(StepEnded::from(&call.workspace.end_step_with(&params.step, &end, call.progress)?))
+    Ok(StepEnded::from(&call.workspace.end_step(&params.step, &end, call.progress)?))
 }
 
 /// Parameters of `note_failure`.

@@ -7,7 +7,8 @@ use std::process::{Command, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ctrlz::{
-    ParentTurn, Skipped, StepBegun, StepEnded, StepInfo, StepStart, Uncaptured, UnrecordedTurn,
+    ParentTurn, Skipped, StepBegun, StepEnd, StepEnded, StepInfo, StepStart, Uncaptured,
+    UnrecordedTurn,
 };
 use ctrlz_agents::reach_of_words;
 use ctrlz_api::Reach;
@@ -131,7 +132,8 @@ pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Res
     let Some((place, step)) = begun else {
         return Ok(Ran { status: ended?, step: None });
     };
-    let recorded = watched(|progress| place.workspace().end_step(&step.step, progress));
+    let recorded =
+        watched(|progress| place.workspace().end_step(&step.step, &StepEnd::default(), progress));
     let status = ended?;
     match recorded {
         Ok(ended) => {

@@ -88,7 +88,7 @@ impl Workspace {
         let sizes = waiting.iter().map(|old| bytes_in(&old.join("objects"), MAX_BYTES_AT_ONCE));
         if !waiting.is_empty() && sizes.sum::<u64>() < MAX_BYTES_AT_ONCE {
             // Errors must not stop the recording. The import stays pending and is retried.
-            drop(self.finish_adoption(&Progress::default()));
+            drop(self.transfer().finish_adoption(&Progress::default()));
         }
         Ok(())
     }

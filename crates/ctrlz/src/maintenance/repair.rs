@@ -16,10 +16,11 @@ use crate::scan::Progress;
 use crate::store::{Lock, Sharing, Store};
 use crate::workspace::{Wanted, Workspace};
 
+use super::Maintenance;
 use super::rewrite::bridge;
 use super::verify::{Findings, Verification, examine};
 
-/// Report of [`Workspace::repair`].
+/// Report of [`Maintenance::repair`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairReport {
     /// Problems found before the repair.
@@ -34,16 +35,16 @@ pub struct RepairReport {
     pub quarantined: Vec<PathBuf>,
 }
 
-impl Workspace {
+impl Maintenance<'_> {
     /// Repairs damaged objects of the store from copies of their content in other packs, in the
     /// user's repository or in the files of a work tree.
     ///
     /// Objects without a copy stay damaged and are listed; everything else keeps working.
     pub fn repair(&self, progress: &Progress) -> Result<RepairReport, Error> {
         // Recovers from a killed command first.
-        drop(self.begin()?);
+        drop(self.0.begin()?);
         let nothing = Verification::default;
-        let Some((store, _)) = self.existing()? else {
+        let Some((store, _)) = self.0.existing()? else {
             let (refs, quarantined) = (Vec::new(), Vec::new());
             return Ok(RepairReport {
                 before: nothing(),
@@ -53,7 +54,7 @@ impl Workspace {
                 quarantined,
             });
         };
-        let patience = self.options().patience;
+        let patience = self.0.options().patience;
         let _caring = Lock::take(&store.care_lock_path(), Sharing::Exclusive, patience)?;
         let _alone = Lock::take(&store.lock_path(), Sharing::Exclusive, patience)?;
         store.objects.refresh()?;
@@ -134,15 +135,15 @@ impl Workspace {
 
     /// Opens every existing work tree that uses the store, this one first.
     fn neighbours(&self, store: &Store) -> Result<Vec<Workspace>, Error> {
-        let mut roots = vec![self.root().to_owned()];
+        let mut roots = vec![self.0.root().to_owned()];
         for work_tree in store.work_trees()? {
-            roots.extend(work_tree.root()?.filter(|root| root != self.root()));
+            roots.extend(work_tree.root()?.filter(|root| root != self.0.root()));
         }
         let options = Options {
             store: Some(store.path().to_owned()),
             require_git: false,
             allow_dangerous_root: true,
-            ..self.options().clone()
+            ..self.0.options().clone()
         };
         let open = |root: PathBuf| Workspace::open(&root, options.clone()).ok();
         Ok(roots.into_iter().filter_map(open).collect())

@@ -25,6 +25,8 @@ mod timeline;
 mod undo;
 mod unreachable;
 
+use crate::workspace::Workspace;
+
 pub use blame::{BlameLine, Origin};
 pub(crate) use checkpoint::date_of;
 pub use checkpoint::{Checkpoint, CheckpointOptions};
@@ -37,3 +39,13 @@ pub use report::{Conflict, ConflictReason, Expired, UndoOptions, UndoReport, Unr
 pub use revert::RevertState;
 pub use steps::{MAX_ID_BYTES, StepBegun, StepEnd, StepEnded, StepStart};
 pub use timeline::{TimelineEntry, TimelineFile, TimelineQuery, TimelineStep};
+
+/// Files that disappeared from a work tree.
+pub struct LostFiles<'a>(&'a Workspace);
+
+impl Workspace {
+    /// Returns a handle to files that disappeared and to their recovery.
+    pub fn lost_files(&self) -> LostFiles<'_> {
+        LostFiles(self)
+    }
+}

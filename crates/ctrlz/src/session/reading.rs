@@ -119,16 +119,12 @@ impl Workspace {
         if steps.is_empty() { Err(Error::no_such_step(step)) } else { Ok(steps) }
     }
 
-    /// Returns the sessions of the work tree, the most recently active one last.
-    pub fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
+    /// Returns the sessions of the work tree, or of another log in the store if `log` names one (see
+    /// [`Log::name`](crate::Log::name)). The most recently active session is the last one.
+    pub fn sessions(&self, log: Option<&str>) -> Result<Vec<SessionInfo>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        let work_tree = log.map_or(work_tree, |log| WorkTree::named(&store, log));
         sessions_of(&store, &work_tree)
-    }
-
-    /// Returns the sessions of another log in the store; see [`Log::name`](crate::Log::name).
-    pub fn sessions_of(&self, log: &str) -> Result<Vec<SessionInfo>, Error> {
-        let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
-        sessions_of(&store, &WorkTree::named(&store, log))
     }
 
     /// Returns the combined changes of steps: per file, from before the first step to after the

@@ -175,13 +175,9 @@ impl Workspace {
 
     /// Records the state after a tool ran, even if the tool failed.
     ///
-    /// Fails without changing anything if the step is not open.
-    pub fn end_step(&self, step: &str, progress: &Progress) -> Result<StepEnded, Error> {
-        self.end_step_with(step, &StepEnd::default(), progress)
-    }
-
-    /// Ends a step like [`Workspace::end_step`], with the client's report of how it ended.
-    pub fn end_step_with(
+    /// `end` is the client's report of how the step ended. Fails without changing anything if the
+    /// step is not open.
+    pub fn end_step(
         &self,
         step: &str,
         end: &StepEnd,

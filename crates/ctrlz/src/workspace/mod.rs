@@ -31,6 +31,8 @@ pub use put_back::{PatchToRevert, Point};
 pub use read::{Diffs, ListedFile, Patch, Presence};
 pub use status::{HeldLock, Status};
 
+pub use watcher::WatcherControl;
+
 pub(crate) use seek::Wanted;
 
 pub(crate) use crate::compare::is_binary;

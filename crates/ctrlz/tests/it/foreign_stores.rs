@@ -142,7 +142,7 @@ fn watched_snapshots_skip_another_store() {
     lab.options.watch = true;
     lab.write("a", "1\n");
     lab.track_inner();
-    let _watcher = lab.workspace().watch_in_background(&WatchOptions::default()).unwrap();
+    let _watcher = lab.workspace().watcher().start(&WatchOptions::default()).unwrap();
     lab.track();
     lab.write("b", "2\n");
     lab.track_inner();

@@ -251,7 +251,7 @@ fn a_long_session_does_not_pile_up_packs() {
         let start = StepStart { info, ..StepStart::default() };
         let begun = workspace.begin_step(start, &progress).unwrap();
         lab.write("f", format!("{step}"));
-        workspace.end_step(&begun.step, &progress).unwrap();
+        workspace.end_step(&begun.step, &Default::default(), &progress).unwrap();
     }
     let count = pack_count(&lab);
     assert!(count <= 55, "{count} packs");

@@ -33,7 +33,10 @@ fn undo_restores_a_removed_or_renamed_directory_with_its_permissions() {
         assert_eq!((lab.mode("d"), lab.mode("d/secret")), (0o750, 0o700));
         std::fs::remove_dir_all(lab.path("d")).unwrap();
         let path = crate::lab::tree_path("d");
-        lab.workspace().recover(&path, &Default::default(), &Progress::default()).unwrap();
+        lab.workspace()
+            .lost_files()
+            .recover(&path, &Default::default(), &Progress::default())
+            .unwrap();
         assert_eq!((lab.mode("d"), lab.mode("d/secret")), (0o750, 0o700), "recovered");
     }
 }

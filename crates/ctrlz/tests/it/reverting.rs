@@ -319,7 +319,7 @@ fn reverting_a_busy_session_names_the_holder_until_it_is_interrupted() {
     let steps = lab.workspace().steps().unwrap();
     let half = steps.iter().find(|step| step.info.step == "2").unwrap();
     assert!(half.inferred && half.undone);
-    let result = lab.workspace().end_step("2", &Progress::default());
+    let result = lab.workspace().end_step("2", &Default::default(), &Progress::default());
     assert!(
         matches!(result, Err(Error::Session(SessionError::NoSuchStep { .. }))),
         "an interrupted step is closed"
