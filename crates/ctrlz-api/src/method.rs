@@ -201,7 +201,7 @@ pub struct Answer {
     /// The work tree, for [`Host::rest`], if the call recorded or wrote something.
     pub worked_on: Option<Workspace>,
     /// Whether its snapshots still borrow from the user's repository. The caller should then call
-    /// [`Workspace::absorb`] when it is idle.
+    /// [`Workspace::copy_borrowed`] when it is idle.
     pub borrowing: bool,
 }
 

@@ -13,7 +13,7 @@ use ctrlz::{
 use ctrlz_agents::reach_of_words;
 use ctrlz_api::Reach;
 
-use super::{Done, absorb, gc, watch};
+use super::{Done, copy_borrowed, gc, watch};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::place::Place;
@@ -205,7 +205,7 @@ fn begin(place: &Place, args: &StepArgs, info: StepInfo) -> Result<StepBegun, Fa
     }
     // Before the command runs, because it may remove the repository that was borrowed from.
     if begun.borrowed > 0 {
-        absorb::begin(place);
+        copy_borrowed::begin(place);
     }
     watch::begin(place);
     Ok(begun)

@@ -29,7 +29,7 @@ impl Workspace {
     /// Ensures that a store inside a project belongs to this user and is as ctrlz made it. Any
     /// other one is renamed, and a new one takes its place. If the path itself cannot be used, this
     /// work tree is recorded in the data directory instead: no project may prevent recording.
-    pub(crate) fn settle_store(&mut self) -> Result<Option<Notice>, Error> {
+    pub(crate) fn prepare_store(&mut self) -> Result<Option<Notice>, Error> {
         let Some(path) = &self.options().store else { return Ok(None) };
         let path = self.root().join(path);
         if !self.needs_trust(&path) {

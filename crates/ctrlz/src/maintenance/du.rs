@@ -152,9 +152,9 @@ impl<'a> Tally<'a> {
         let day = operation.at_millis / DAY_MILLIS;
         self.count(operation.commit, day);
         let mut work = vec![(operation.snapshot, Vec::new())];
-        if let Some(companion) = operation.meta.companion
-            && self.count(companion, day).is_some()
-            && let Ok(kept) = crate::log::read_companion(&self.store.objects, &companion)
+        if let Some(ignored) = operation.meta.ignored_snapshot
+            && self.count(ignored, day).is_some()
+            && let Ok(kept) = crate::log::read_ignored(&self.store.objects, &ignored)
         {
             work.push((kept.tree, Vec::new()));
         }

@@ -46,7 +46,7 @@ pub struct PurgeReport {
 
 impl Maintenance<'_> {
     /// Removes a path, and everything below it, from all snapshots of all work trees that share the
-    /// store: from trees, companions, packs and caches.
+    /// store: from trees, ignored snapshots, packs and caches.
     ///
     /// Affected snapshots are rewritten and record that the path was purged; their old hashes map
     /// to the new ones. The labels of steps that changed, named or mention the path are blanked,

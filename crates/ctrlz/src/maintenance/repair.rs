@@ -178,7 +178,9 @@ fn rebuild_refs(store: &Store) -> Result<Vec<String>, Error> {
         let work_tree = WorkTree::named(store, &id);
         let Some(newest) = log.values().next_back() else { continue };
         wanted.insert(work_tree.ref_name().to_owned(), newest.commit);
-        wanted.extend(newest.meta.companion.map(|commit| (work_tree.companion_ref(), commit)));
+        wanted.extend(
+            newest.meta.ignored_snapshot.map(|commit| (work_tree.ignored_snapshot_ref(), commit)),
+        );
         for operation in log.values() {
             for session in sessions_of(&operation.details) {
                 wanted.insert(work_tree.session_ref(session), operation.commit);
@@ -186,11 +188,11 @@ fn rebuild_refs(store: &Store) -> Result<Vec<String>, Error> {
             let ended = operation.follows.as_ref().and_then(|id| log.get(id));
             if let Some(end) = ended {
                 wanted.insert(store.past_ref(&id, &end.id), end.commit);
-                let companion = end
+                let ignored = end
                     .meta
-                    .companion
-                    .map(|commit| (work_tree.past_companion_ref(&end.id), commit));
-                wanted.extend(companion);
+                    .ignored_snapshot
+                    .map(|commit| (work_tree.past_ignored_snapshot_ref(&end.id), commit));
+                wanted.extend(ignored);
             }
         }
     }

@@ -137,8 +137,8 @@ impl Workspace {
         let options = Options { store, ..options };
         let context = Arc::new(Context { root, options, repo });
         let mut workspace = Workspace { context, notice: None };
-        let settled = workspace.settle_store()?;
-        workspace.notice = settled.or(workspace.find_history()?);
+        let notice = workspace.prepare_store()?;
+        workspace.notice = notice.or(workspace.find_history()?);
         Ok(workspace)
     }
 

@@ -286,7 +286,7 @@ fn the_users_repository_is_never_written() {
     lab.remove("dir");
     lab.restore_exact(hash);
     lab.workspace().patch(&hash, &Progress::default()).unwrap();
-    lab.workspace().absorb(u64::MAX).unwrap();
+    lab.workspace().copy_borrowed(u64::MAX).unwrap();
     lab.workspace().maintenance().verify(&Progress::default()).unwrap();
     lab.workspace()
         .track(&TrackOptions { rehash: true, ..Default::default() }, &Progress::default())

@@ -29,7 +29,7 @@ impl Lab {
     /// Takes the first snapshot, after which the watcher can be asked for changes since then.
     fn arm(&self) -> Snapshot {
         let armed = self.track();
-        self.workspace().absorb(u64::MAX).unwrap();
+        self.workspace().copy_borrowed(u64::MAX).unwrap();
         assert!(!armed.watched, "the first snapshot needs a full scan");
         armed
     }
@@ -74,8 +74,8 @@ impl Lab {
             None => header["meta"].clone(),
         };
         // Compares which ignored files were stored, but not when or after which commit.
-        if let Some(companion) = meta["companion"].as_str() {
-            let commit = git(&["cat-file", "commit", companion]);
+        if let Some(ignored_snapshot) = meta["companion"].as_str() {
+            let commit = git(&["cat-file", "commit", ignored_snapshot]);
             let said = commit
                 .lines()
                 .filter(|line| line.starts_with("tree ") || line.starts_with("ctrlz "));
