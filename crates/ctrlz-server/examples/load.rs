@@ -217,7 +217,7 @@ fn request(running: &Running, number: usize) -> (&'static str, &'static str, Str
         4 => ("show", "GET", at(format!("show?hash={last}&path=src0/file0.txt"))),
         5 => ("list_files", "GET", at(format!("list_files?hash={last}&limit=100"))),
         6 => ("status", "GET", at("status".into())),
-        7 => ("deeds", "GET", at("deeds?of=%7B%22session%22%3A%22s1%22%7D".into())),
+        7 => ("step_changes", "GET", at("step_changes?of=%7B%22session%22%3A%22s1%22%7D".into())),
         8 => ("plan_undo", "POST", at("plan_undo".into())),
         _ => ("track", "POST", at("track".into())),
     }

@@ -126,10 +126,11 @@ pub use record::{FileEdit, Snapshot, TrackOptions};
 pub use restore::{Action, Kept, KeptReason, OnUse, Plan, RestoreOptions, RestoreReport};
 pub use scan::{Progress, SkipReason, Skipped};
 pub use session::{
-    BlameLine, Checkpoint, CheckpointOptions, Conflict, ConflictReason, Deeds, Expired, Fork,
-    ForkOptions, LostFile, LostFiles, LostUncaptured, MAX_ID_BYTES, Origin, RevertState, Rewind,
-    SessionInfo, StepBegun, StepEnd, StepEnded, StepRecord, StepStart, TimelineEntry, TimelineFile,
-    TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Unrecorded, Version, WalkBack,
+    BlameLine, Checkpoint, CheckpointOptions, Conflict, ConflictReason, Expired, Fork, ForkOptions,
+    LostFile, LostFiles, LostUncaptured, MAX_ID_BYTES, Origin, RevertState, Rewind, SessionInfo,
+    SnapshotBefore, StepBegun, StepEnd, StepEnded, StepRecord, StepScope, StepStart, TimelineEntry,
+    TimelineFile, TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Unrecorded,
+    Version,
 };
 pub use store::{GitDirs, Head, check_data_dir, git_dirs};
 pub use watch::{Refusal, WatchEnd, WatchOptions, Watcher, WatcherStatus};

@@ -332,7 +332,7 @@ impl Worker {
             match work {
                 Work::Call(call) => self.answer(*call),
                 Work::CopyBorrowed { workspace, lane, left } => {
-                    self.copy_borrowed(workspace, lane, left)
+                    self.copy_borrowed(workspace, lane, left);
                 }
             }
         }

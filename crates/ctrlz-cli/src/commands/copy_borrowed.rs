@@ -50,8 +50,8 @@ pub(crate) fn begin(place: &Place) {
 /// Like [`begin`], but leaves everything to the detached process if there are too many blobs.
 pub(crate) fn begin_aside(place: &Place, borrowed: u64) {
     if borrowed > AT_ONCE_BLOBS {
-        drop(detached::start(place, &["copy-borrowed"]))
+        drop(detached::start(place, &["copy-borrowed"]));
     } else {
-        begin(place)
+        begin(place);
     }
 }

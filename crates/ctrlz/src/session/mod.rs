@@ -34,7 +34,7 @@ pub use choose::UndoScope;
 pub use fork::{Fork, ForkOptions};
 pub use lost::{LostFile, LostUncaptured, Version};
 pub use plans::Rewind;
-pub use reading::{Deeds, SessionInfo, StepRecord, WalkBack};
+pub use reading::{SessionInfo, SnapshotBefore, StepRecord, StepScope};
 pub use report::{Conflict, ConflictReason, Expired, UndoOptions, UndoReport, Unrecorded};
 pub use revert::RevertState;
 pub use steps::{MAX_ID_BYTES, StepBegun, StepEnd, StepEnded, StepStart};

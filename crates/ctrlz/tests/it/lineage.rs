@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 
 use ctrlz::{
     BlameLine, CheckpointOptions, Error, Fork, ForkOptions, LookupError, OperationKind, Options,
-    ParentTurn, Progress, RestoreError, RestoreOptions, Rewind, SessionError, StepStart,
-    UndoOptions, UndoScope, WalkBack, Workspace,
+    ParentTurn, Progress, RestoreError, RestoreOptions, Rewind, SessionError, SnapshotBefore,
+    StepStart, UndoOptions, UndoScope, Workspace,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, git, manifest, tree_path};
@@ -34,9 +34,9 @@ impl Lab {
         lines.iter().map(|line| (line.text.clone(), who(line))).collect()
     }
 
-    fn walk(&self, session: &str, messages: &[&str]) -> WalkBack {
+    fn walk(&self, session: &str, messages: &[&str]) -> SnapshotBefore {
         let messages: Vec<String> = messages.iter().map(|message| (*message).to_owned()).collect();
-        self.workspace().walk_back(session, &messages).unwrap()
+        self.workspace().snapshot_before(session, &messages).unwrap()
     }
 }
 
@@ -277,7 +277,7 @@ fn a_fork_shares_an_explicitly_configured_store() {
 }
 
 #[test]
-fn walk_back_finds_the_nearest_available_snapshot() {
+fn snapshot_before_finds_the_nearest_available_snapshot() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     let base = lab.hash();
@@ -286,18 +286,18 @@ fn walk_back_finds_the_nearest_available_snapshot() {
     lab.write("a", "user\n");
     let edited = lab.hash();
     lab.step("s", "m2", "2", |lab| lab.write("a", "2\n"));
-    let found = |walk: WalkBack| match walk {
-        WalkBack::Found { message, snapshot, .. } => (message, snapshot),
+    let found = |walk: SnapshotBefore| match walk {
+        SnapshotBefore::Found { message, snapshot, .. } => (message, snapshot),
         other => panic!("{other:?}"),
     };
     assert_eq!(found(lab.walk("s", &["m2"])), ("m2".into(), edited), "the start of the message");
     assert_eq!(found(lab.walk("s", &["talk", "m1"])), ("m1".into(), first), "an earlier message");
     assert_eq!(found(lab.walk("s", &["m1"])), ("m1".into(), base));
-    assert_eq!(lab.walk("s", &["x", "y"]), WalkBack::Nothing);
-    assert_eq!(lab.walk("other", &["m1"]), WalkBack::Nothing);
+    assert_eq!(lab.walk("s", &["x", "y"]), SnapshotBefore::Nothing);
+    assert_eq!(lab.walk("other", &["m1"]), SnapshotBefore::Nothing);
     lab.fork("s", Some("m2"), "f");
     assert_eq!(found(lab.walk("f", &["m1"])), ("m1".into(), base), "a fork shares it");
-    assert_eq!(lab.walk("f", &["m2"]), WalkBack::Nothing, "but not later messages");
+    assert_eq!(lab.walk("f", &["m2"]), SnapshotBefore::Nothing, "but not later messages");
 }
 
 #[test]
