@@ -262,9 +262,9 @@ fn an_undo_is_never_partial_when_its_client_disconnects() {
     }
     let files = (lab.read("a.txt"), lab.read("b.txt"));
     if is_recorded() {
-        assert_eq!(files, ("one\n".into(), "(none)".into()))
+        assert_eq!(files, ("one\n".into(), "(none)".into()));
     } else {
-        assert_eq!(files, ("one\ntwo\n".into(), "new\n".into()))
+        assert_eq!(files, ("one\ntwo\n".into(), "new\n".into()));
     }
 }
 

@@ -118,9 +118,10 @@ impl Workspace {
     /// Returns why the store at `path` is not this user's own. Inside a project it must be recorded
     /// as such and have no foreign parts; elsewhere only this user can have created it.
     fn foreign(&self, path: &Path) -> Result<Option<&'static str>, Error> {
-        let is_own = match self.needs_trust(path) {
-            true => self.is_recorded(path)?,
-            false => path.join("ctrlz").is_dir(),
+        let is_own = if self.needs_trust(path) {
+            self.is_recorded(path)?
+        } else {
+            path.join("ctrlz").is_dir()
         };
         match is_own {
             true if self.needs_trust(path) => foreign_part(path),
@@ -153,10 +154,7 @@ impl Workspace {
         }
         let Some(why) = self.foreign(path)? else { return Ok(None) };
         // Processes that began before the foreign parts arrived may still write to it.
-        let _unused = match self.is_recorded(path)? {
-            true => self.lock_recorded(path)?,
-            false => None,
-        };
+        let _unused = if self.is_recorded(path)? { self.lock_recorded(path)? } else { None };
         let old = aside_name(path);
         std::fs::rename(path, &old).named("rename", path)?;
         let store = self.make_store(path)?;

@@ -32,9 +32,12 @@ fn thorough() -> Retention {
 
 /// Returns a text that differs in a few lines from one version to the next.
 fn version(number: usize) -> String {
-    let line = |at: usize| match at == number % 400 {
-        true => format!("line {at} changed by version {number}\n"),
-        false => format!("line {at}: {}\n", at * 7919),
+    let line = |at: usize| {
+        if at == number % 400 {
+            format!("line {at} changed by version {number}\n")
+        } else {
+            format!("line {at}: {}\n", at * 7919)
+        }
     };
     (0..400).map(line).collect()
 }

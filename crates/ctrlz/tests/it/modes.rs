@@ -24,9 +24,12 @@ fn undo_restores_a_removed_or_renamed_directory_with_its_permissions() {
         lab.chmod("d/secret", 0o700);
         lab.chmod("d", 0o750);
         let before = lab.manifest();
-        lab.step("s", "m1", "1", |lab| match rename {
-            true => std::fs::rename(lab.path("d"), lab.path("e")).unwrap(),
-            false => lab.remove("d"),
+        lab.step("s", "m1", "1", |lab| {
+            if rename {
+                std::fs::rename(lab.path("d"), lab.path("e")).unwrap();
+            } else {
+                lab.remove("d");
+            }
         });
         lab.undo();
         assert_same(&lab.manifest(), &before, "undone");

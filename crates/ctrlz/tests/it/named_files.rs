@@ -28,10 +28,7 @@ fn undo_restores_large_and_ignored_files_that_a_tool_named() {
             lab.workspace().begin_step(naming(&["big.bin", "dev.db"]), &Progress::default());
         assert_eq!(begun.unwrap().not_kept, []);
         for path in ["big.bin", "dev.db"] {
-            match delete {
-                true => lab.remove(path),
-                false => lab.write(path, noise(3, 5 << 20)),
-            }
+            if delete { lab.remove(path) } else { lab.write(path, noise(3, 5 << 20)) }
         }
         lab.end("1");
         let report = lab.undo();

@@ -52,9 +52,10 @@ impl Scene {
     }
 
     fn remove(&self, path: &str) {
-        match self.at(path).symlink_metadata().unwrap().is_dir() {
-            true => std::fs::remove_dir_all(self.at(path)).unwrap(),
-            false => std::fs::remove_file(self.at(path)).unwrap(),
+        if self.at(path).symlink_metadata().unwrap().is_dir() {
+            std::fs::remove_dir_all(self.at(path)).unwrap();
+        } else {
+            std::fs::remove_file(self.at(path)).unwrap();
         }
     }
 
@@ -96,9 +97,10 @@ impl Scene {
             for entry in std::fs::read_dir(dir).unwrap() {
                 let path = entry.unwrap().path();
                 let meta = path.symlink_metadata().unwrap();
-                let content = match meta.is_symlink() {
-                    true => path.read_link().unwrap().into_os_string().into_encoded_bytes(),
-                    false => std::fs::read(&path).unwrap_or_default(),
+                let content = if meta.is_symlink() {
+                    path.read_link().unwrap().into_os_string().into_encoded_bytes()
+                } else {
+                    std::fs::read(&path).unwrap_or_default()
                 };
                 if meta.is_dir() {
                     dirs.push(path.clone());

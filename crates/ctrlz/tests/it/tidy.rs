@@ -155,9 +155,10 @@ fn dependencies_follow_deny_toml() {
             assert!(numbers(&version) >= numbers(limit), "{name} {version} is below {limit}");
         }
         let plain = version.split('+').next().unwrap_or_default().to_owned();
-        match rules.skip.contains(&(name.clone(), plain)) {
-            true => skipped += 1,
-            false => *versions.entry(name).or_default() += 1,
+        if rules.skip.contains(&(name.clone(), plain)) {
+            skipped += 1;
+        } else {
+            *versions.entry(name).or_default() += 1;
         }
     }
     versions.retain(|_, count| *count > 1);

@@ -34,10 +34,8 @@ fn reasons(report: &UndoReport) -> Vec<(String, KeptReason)> {
 #[test]
 fn an_old_wal_is_never_restored_beside_a_newer_database() {
     for ignored in [false, true] {
-        let lab = match ignored {
-            true => Lab::with_git(&[(".gitignore", "*.sqlite3*\n")]),
-            false => Lab::new(),
-        };
+        let lab =
+            if ignored { Lab::with_git(&[(".gitignore", "*.sqlite3*\n")]) } else { Lab::new() };
         let large = if ignored { 600 } else { 4 };
         lab.write("dev.sqlite3", database(1, large));
         lab.write("dev.sqlite3-wal", wal(2));
@@ -211,10 +209,7 @@ fn a_file_in_use_is_replaced_on_request() {
 #[test]
 fn a_database_that_absorbed_the_wal_of_a_step_is_a_conflict_and_can_be_forced() {
     for ignored in [false, true] {
-        let lab = match ignored {
-            true => Lab::with_git(&[(".gitignore", "app.db*\n")]),
-            false => Lab::new(),
-        };
+        let lab = if ignored { Lab::with_git(&[(".gitignore", "app.db*\n")]) } else { Lab::new() };
         let old = database(1, 4);
         lab.write("app.db", &old);
         lab.write("other", "one\n");
