@@ -132,8 +132,8 @@ pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Res
     let Some((place, step)) = begun else {
         return Ok(Ran { status: ended?, step: None });
     };
-    let recorded =
-        watched(|progress| place.workspace().end_step(&step.step, &StepEnd::default(), progress));
+    let end = StepEnd::default();
+    let recorded = watched(|progress| place.workspace().end_step(&step.step, &end, progress));
     let status = ended?;
     match recorded {
         Ok(ended) => {

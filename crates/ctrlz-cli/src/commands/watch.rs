@@ -44,8 +44,9 @@ impl WatchArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<Done, Failure> {
+    let watcher = place.workspace().watcher();
     if args.stop {
-        let stopped = place.workspace().watcher().stop()?;
+        let stopped = watcher.stop()?;
         render::note(if stopped { "ctrlz: the watcher ends" } else { "ctrlz: nobody watches" });
         return Ok(Done::Complete);
     }
@@ -54,7 +55,7 @@ pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<D
             detached::start(place, &["watch", "--detached"]).map_err(Failure::Output)?;
         let start = Instant::now();
         while child.try_wait().map_err(Failure::Output)?.is_none()
-            && !matches!(place.workspace().watcher().status()?, WatcherStatus::Watching { .. })
+            && !matches!(watcher.status()?, WatcherStatus::Watching { .. })
             && start.elapsed() < PATIENCE
         {
             std::thread::sleep(Duration::from_millis(5));
@@ -68,7 +69,7 @@ pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<D
             render::note(&format!("ctrlz: watching {dirs} directories; Ctrl-C ends it"));
         }
     };
-    match place.workspace().watcher().run(&WatchOptions::default(), &mut ready)? {
+    match watcher.run(&WatchOptions::default(), &mut ready)? {
         WatchEnd::Refused(why) => Err(Failure::NotWatched { why }),
         WatchEnd::AlreadyThere => {
             render::note("ctrlz: another process already watches this work tree");

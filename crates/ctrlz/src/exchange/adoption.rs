@@ -91,7 +91,7 @@ impl Transfer<'_> {
             return Ok(adopted);
         }
         let (store, work_tree) = self.0.for_writing()?;
-        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.0.options().patience)?;
+        let _shared = self.0.lock_shared(&store)?;
         let objects = Objects::open_alone(&from.join("objects"))?;
         let mut found = arrivals(&Refs::new(&from).list("refs")?);
         let own = own_log(&from, self.0.root(), &found);

@@ -16,7 +16,7 @@ use crate::log::{Operation, WorkTree};
 use crate::outside::check_place;
 use crate::path::TreePath;
 use crate::scan::Progress;
-use crate::store::{Lock, Sharing, Store};
+use crate::store::Store;
 
 use super::Transfer;
 use super::arrival::{PRIVATE, SHARED};
@@ -109,9 +109,8 @@ impl Transfer<'_> {
         self.0.maintenance().withhold_private_lists()?;
         let nothing = || Error::no_history(self.0.root());
         let (store, work_tree) = self.0.existing()?.ok_or_else(nothing)?;
-        let patience = self.0.options().patience;
-        let _lock = work_tree.lock(&store, patience)?;
-        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
+        let _lock = work_tree.lock(&store, self.0.options().patience)?;
+        let _shared = self.0.lock_shared(&store)?;
         store.objects.refresh()?;
         let mut segments = segments(&store, &work_tree)?;
         if let Some(session) = &options.session {

@@ -9,7 +9,7 @@ use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 use crate::log::{Source, WorkTree};
 use crate::scan::Progress;
-use crate::store::{Incoming, Lock, Sharing, Store};
+use crate::store::{Incoming, Lock, Store};
 use crate::workspace::Point;
 
 use super::Transfer;
@@ -110,9 +110,8 @@ impl Transfer<'_> {
     pub fn plan_push(&self, there: &[(String, ObjectId)], ignored: bool) -> Result<Push, Error> {
         let nothing = || Error::no_history(self.0.root());
         let (store, work_tree) = self.0.existing()?.ok_or_else(nothing)?;
-        let patience = self.0.options().patience;
-        let _lock = work_tree.lock(&store, patience)?;
-        let shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
+        let _lock = work_tree.lock(&store, self.0.options().patience)?;
+        let shared = self.0.lock_shared(&store)?;
         store.objects.refresh()?;
         let last = work_tree.last_or_salvaged(&store)?.ok_or_else(nothing)?;
         let log = work_tree.id().to_owned();
@@ -192,8 +191,7 @@ impl Transfer<'_> {
     pub fn begin_pull(&self) -> Result<Exchange, Error> {
         self.0.context().check_enabled()?;
         let (store, work_tree) = self.0.for_writing()?;
-        let patience = self.0.options().patience;
-        let shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
+        let shared = self.0.lock_shared(&store)?;
         let incoming = Incoming::create(&store)?;
         let into = work_tree.id().to_owned();
         Ok(Exchange { store, incoming, into, _shared: shared })

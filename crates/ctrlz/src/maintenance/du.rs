@@ -9,7 +9,7 @@ use crate::git::ObjectId;
 use crate::log::Operation;
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
-use crate::store::{Lock, Sharing, Store};
+use crate::store::Store;
 
 use super::Maintenance;
 
@@ -58,7 +58,7 @@ impl Maintenance<'_> {
     /// Measures the store. Reports the `top` largest consumers.
     pub fn disk_use(&self, top: usize, progress: &Progress) -> Result<DiskUse, Error> {
         let Some((store, _)) = self.0.existing()? else { return Ok(DiskUse::default()) };
-        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.0.options().patience)?;
+        let _shared = self.0.lock_shared(&store)?;
         store.objects.refresh()?;
         let mut sizes: HashMap<ObjectId, u64> = HashMap::new();
         let mut packed = 0;

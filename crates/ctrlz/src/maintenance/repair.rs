@@ -21,7 +21,7 @@ use super::rewrite::bridge;
 use super::verify::{Findings, Verification, examine};
 
 /// Report of [`Maintenance::repair`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
     /// Problems found before the repair.
     pub before: Verification,
@@ -43,17 +43,7 @@ impl Maintenance<'_> {
     pub fn repair(&self, progress: &Progress) -> Result<RepairReport, Error> {
         // Recovers from a killed command first.
         drop(self.0.begin()?);
-        let nothing = Verification::default;
-        let Some((store, _)) = self.0.existing()? else {
-            let (refs, quarantined) = (Vec::new(), Vec::new());
-            return Ok(RepairReport {
-                before: nothing(),
-                after: nothing(),
-                healed: 0,
-                refs,
-                quarantined,
-            });
-        };
+        let Some((store, _)) = self.0.existing()? else { return Ok(RepairReport::default()) };
         let patience = self.0.options().patience;
         let _caring = Lock::take(&store.care_lock_path(), Sharing::Exclusive, patience)?;
         let _alone = Lock::take(&store.lock_path(), Sharing::Exclusive, patience)?;

@@ -9,7 +9,7 @@ use crate::log::read_operation;
 use crate::path::{escape, join};
 use crate::restore::Journal;
 use crate::scan::{Progress, StatCache};
-use crate::store::{Lock, Sharing, Store};
+use crate::store::Store;
 
 use super::Maintenance;
 
@@ -69,7 +69,7 @@ impl Maintenance<'_> {
         let Some((store, _)) = self.0.existing()? else {
             return Ok(Verification::default());
         };
-        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.0.options().patience)?;
+        let _shared = self.0.lock_shared(&store)?;
         store.objects.refresh()?;
         Ok(examine(&store, progress)?.verification)
     }

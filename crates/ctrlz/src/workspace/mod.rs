@@ -339,12 +339,16 @@ impl Workspace {
         }
     }
 
+    /// Locks the store so that nothing is removed from it. Other commands can still add to it.
+    pub(crate) fn lock_shared(&self, store: &Store) -> Result<Lock, Error> {
+        Lock::take(&store.lock_path(), Sharing::Shared, self.context.options.patience)
+    }
+
     /// Takes the work tree's lock and completes interrupted operations of killed commands.
     pub(crate) fn begin(&self) -> Result<Hold, Error> {
         let (store, work_tree) = self.for_writing()?;
         let lock = work_tree.lock(&store, self.context.options.patience)?;
-        let shared =
-            Lock::take(&store.lock_path(), Sharing::Shared, self.context.options.patience)?;
+        let shared = self.lock_shared(&store)?;
         store.objects.refresh()?;
         let root = Dir::open(&self.context.root)?;
         if Defect::Meddling.is_made() {

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::fs::Dir;
 use crate::record::{Cause, Moment, Snapshot, TrackOptions};
 use crate::scan::Progress;
-use crate::store::{Borrowed, Limits, Lock, Sharing};
+use crate::store::{Borrowed, Limits};
 
 use super::Workspace;
 
@@ -38,8 +38,7 @@ impl Workspace {
         // Another process that holds the lock is copying them.
         let Some(_turn) = work_tree.try_lock_copying()? else { return Ok(borrowed.len()) };
         let (borrowed, copied) = {
-            let patience = self.context.options.patience;
-            let _shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
+            let _shared = self.lock_shared(&store)?;
             store.objects.refresh()?;
             let room_bytes = self.context.quota_use(store.path())?.left();
             // Read again under the lock, so that a purge in the meantime is respected.
