@@ -9,6 +9,13 @@ use crate::error::Error;
 use crate::fs::private::read_small;
 use crate::git::ObjectId;
 
+/// Name of the lock file for changes of `alternates`. Fixed by the format; see docs/format.md.
+pub(super) const ALTERNATES_LOCK: &str = "lenders.lock";
+
+/// Name of a work tree's lock file for copying borrowed objects. Fixed by the format; see
+/// docs/format.md.
+pub(crate) const COPY_LOCK: &str = "loans.lock";
+
 /// Objects that snapshots refer to and the store does not hold yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Borrowed {

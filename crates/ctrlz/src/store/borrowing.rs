@@ -15,17 +15,10 @@ use crate::fs::private::{self, Durable};
 use crate::fs::{FileError, Named};
 use crate::git::{Kind, ObjectId};
 
-use super::alternates::{Borrowed, alternates_in, alternates_path};
+use super::alternates::{ALTERNATES_LOCK, Borrowed, alternates_in, alternates_path};
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use crate::pack::{Objects, PackWriter};
-
-/// Name of the lock file for changes of `alternates`. Fixed by the format; see docs/format.md.
-pub(super) const ALTERNATES_LOCK: &str = "lenders.lock";
-
-/// Name of a work tree's lock file for copying borrowed objects. Fixed by the format; see
-/// docs/format.md.
-pub(crate) const COPY_LOCK: &str = "loans.lock";
 
 /// Upper bound on the size of a borrowed blob. Copying holds a blob in memory.
 const MAX_BORROWED_BYTES: u64 = 64 << 20;

@@ -8,8 +8,7 @@ use crate::error::{Error, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Dir, FileKind, Named};
 
-use super::alternates::has_unknown_alternate;
-use super::borrowing::{ALTERNATES_LOCK, COPY_LOCK};
+use super::alternates::{ALTERNATES_LOCK, COPY_LOCK, has_unknown_alternate};
 use super::skeleton::{DIRS, FORMAT};
 
 pub(super) fn check_owner(git_dir: &Path) -> Result<(), Error> {

@@ -21,8 +21,8 @@ mod user_repo;
 
 pub use trust::check_data_dir;
 
-pub(crate) use alternates::Borrowed;
-pub(crate) use borrowing::{BorrowSource, COPY_LOCK, Copied, CopyRound, Limits};
+pub(crate) use alternates::{Borrowed, COPY_LOCK};
+pub(crate) use borrowing::{BorrowSource, Copied, CopyRound, Limits};
 pub(crate) use checks::{foreign_part, is_newer};
 pub(crate) use incoming::Incoming;
 pub(crate) use layout::{Store, work_tree_dir};
