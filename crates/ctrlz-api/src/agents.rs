@@ -30,8 +30,8 @@ pub struct Reach {
     pub outside: Vec<PathBuf>,
     /// Whether the tool edits the files that it names and no others.
     pub only_named: bool,
-    /// Whether the tool starts a sub-agent and waits for it.
-    pub starts_agent: bool,
+    /// Whether the tool starts a sub-agent and waits for it, if that is known.
+    pub starts_agent: Option<bool>,
 }
 
 /// Data about the agents of one work tree.

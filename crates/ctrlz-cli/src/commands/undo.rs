@@ -132,7 +132,7 @@ fn asks_for_unclear(place: &Place, params: &UndoParams) -> Result<bool, Failure>
     if unclear.is_empty() {
         return Ok(false);
     }
-    render::note("changed while the interrupted command may have been running:");
+    render::note("changed while the command may have been running:");
     unclear.iter().for_each(|conflict| render::note(&format!("  {}", conflict.path)));
     Ok(render::asks("take these back too? [y/N] "))
 }

@@ -930,3 +930,22 @@ fn undo_keeps_user_edits_made_to_the_edited_file_while_permission_was_asked() {
         assert_eq!(edited_while_asked(client, &call, &response), found, "{client} {call}");
     }
 }
+
+#[test]
+fn an_edit_through_a_symlink_owns_the_target() {
+    let bench = Bench::new();
+    bench.write("AGENTS.md", "one\ntwo\n");
+    std::os::unix::fs::symlink("AGENTS.md", bench.project.join("CLAUDE.md")).unwrap();
+    bench.run(&["track"]);
+    let call = json!({
+        "tool_name": "Edit", "tool_use_id": "t1",
+        "tool_input": {
+            "file_path": bench.project.join("CLAUDE.md"), "old_string": "two", "new_string": "AGENT",
+        },
+    });
+    bench.silent_hook("claude-code", &bench.claude("p1", "PreToolUse", &call));
+    bench.write("AGENTS.md", "one\nAGENT\n");
+    bench.silent_hook("claude-code", &bench.claude("p1", "PostToolUse", &call));
+    assert_eq!(bench.run(&["undo"]).code, 0);
+    assert_eq!(contents(&bench.project.join("AGENTS.md")), "one\ntwo\n");
+}

@@ -61,7 +61,7 @@ pub use request::TrackOptions;
 pub(crate) use draft::Recorded;
 pub(crate) use file::{capture, look};
 pub(crate) use keep::{HashOnly, StoreKeep};
-pub(crate) use request::{Cause, Ending, NamedLimit};
+pub(crate) use request::{Cause, Ending, NamedLimit, RunTime};
 pub(crate) use shared::Moment;
 pub(crate) use uncaptured::{created_uncaptured, left_out_paths};
 

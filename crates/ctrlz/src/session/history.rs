@@ -563,7 +563,9 @@ impl<'a> History<'a> {
     /// Returns the span of a whole operation.
     pub(super) fn span_of(&self, entry: usize) -> Result<Span, Error> {
         let read = |entry: &LogEntry| read_operation(&self.store.objects, &entry.commit);
-        let after = read(&self.entries[entry])?;
+        let mut after = read(&self.entries[entry])?;
+        // Without the changes that newer operations disown.
+        after.details.credits.clone_from(&self.entries[entry].details.credits);
         let before = match self.entries.get(entry + 1) {
             Some(before) => read(before)?,
             // The previous state has expired, so no change is known.

@@ -14,7 +14,7 @@ use crate::log::{
 };
 use crate::path::TreePath;
 use crate::record::{
-    Cause, Ending, FileEdit, Moment, NamedLimit, Recorded, Snapshot, TrackOptions,
+    Cause, Ending, FileEdit, Moment, NamedLimit, Recorded, RunTime, Snapshot, TrackOptions,
 };
 use crate::scan::{Progress, Skipped};
 use crate::workspace::Workspace;
@@ -35,8 +35,9 @@ pub struct StepStart {
     pub paths: Vec<TreePath>,
     /// Whether the tool changes only the files in `paths`, as an edit tool does. Default: no.
     pub only_named: bool,
-    /// Whether the tool starts a sub-agent and waits for it. Default: no.
-    pub starts_agent: bool,
+    /// Whether the tool starts a sub-agent and waits for it. Default: unknown. Then a step of a
+    /// sub-agent that begins later shows that it does.
+    pub starts_agent: Option<bool>,
     /// Process that will end the step. If it dies, the step is closed and marked as inferred.
     /// Default: none, for clients whose calls come from different processes.
     pub owner: Option<u32>,
@@ -61,6 +62,8 @@ pub struct StepEnd {
     pub duration: Option<Duration>,
     /// Whether the tool was refused and never ran, so that the step owns nothing. Default: no.
     pub refused: bool,
+    /// Whether the tool failed. An edit tool that failed usually wrote nothing. Default: no.
+    pub failed: bool,
     /// Edits that the tool made to the files that it names, if the client reports them. They show
     /// which changes of these files are the user's. Default: none.
     pub edits: Vec<FileEdit>,
@@ -188,7 +191,7 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<StepEnded, Error> {
         // Computed before waiting for locks, because the duration ends now.
-        let ran_since = end.duration.map(Ending::start_of);
+        let ran = end.duration.map(|duration| RunTime::until_now(duration, end.failed));
         let hold = self.begin()?;
         let mut open = hold.open_steps()?;
         let Some(at) = open.iter().position(|open| open.info.step == step) else {
@@ -200,13 +203,14 @@ impl Workspace {
         // A loss is recorded even if no snapshot differs.
         let always = outside || uncaptured.iter().any(Uncaptured::is_loss);
         // Only if the tool had to wait can the user have changed files between the two times.
-        let waited = ran_since.filter(|since| since.millis() > open[at].began_millis);
+        let ran = ran.filter(|ran| ran.waited_since(open[at].began_millis));
         let ending = Ending {
             step: step.to_owned(),
-            ran_since: waited,
+            ran,
             refused: end.refused,
             uncaptured: uncaptured.clone(),
             outside,
+            ..Ending::default()
         };
         let named_limit = NamedLimit { bytes: open[at].max_named_bytes, until: None };
         let mut disowned: Vec<Disowned> =
@@ -379,7 +383,7 @@ impl Workspace {
 /// recorded while it was open, and that its end shows are not its own: the tool was refused, or
 /// started later.
 fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Disowned>, Error> {
-    if !ending.refused && ending.ran_since.is_none() {
+    if !ending.refused && ending.ran.is_none() {
         return Ok(None);
     }
     let credited = hold.credits_since(step)?;
@@ -388,10 +392,8 @@ fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Diso
         return Ok((!credited.is_empty()).then_some(all));
     }
     let is_earlier = |path: &TreePath| {
-        // An edit tool owns the files that it names, even if its end is reported late.
-        let is_named = step.only_named && step.paths.iter().any(|named| path.is_within(named));
-        let times = hold.changed_at(path).zip(ending.ran_since);
-        !is_named && times.is_some_and(|(changed, since)| changed < since)
+        let times = hold.changed_at(path).zip(ending.ran);
+        times.is_some_and(|(changed, ran)| ran.excludes(changed, path, step))
     };
     let paths = credited.into_iter().flat_map(|credit| credit.paths.unwrap_or_default());
     let paths: Vec<TreePath> = paths.filter(is_earlier).collect();

@@ -271,5 +271,23 @@ impl Inverter<'_> {
                 }
             }
         }
+        self.keep_moved_whole();
+    }
+
+    /// Keeps the empty directories of a moved directory in which a file stays. A repository, for
+    /// example, needs its empty directories.
+    fn keep_moved_whole(&mut self) {
+        let halves = self.out.conflicts.iter();
+        let halves = halves.filter(|conflict| conflict.reason == ConflictReason::OtherHalf);
+        let paths: Vec<TreePath> = halves.map(|conflict| conflict.path.clone()).collect();
+        let is_moved =
+            |dir: &[u8]| self.inversion.spans.iter().any(|span| self.is_older(dir, span));
+        let above = paths.iter().flat_map(|path| dirs_above(path.as_bytes()));
+        let whole: BTreeSet<&[u8]> = above.filter(|dir| is_moved(dir)).collect();
+        let stays =
+            |dir: &[u8]| dirs_above(dir).any(|above| whole.contains(above)) && is_moved(dir);
+        let emptied = self.out.request.emptied.iter();
+        let goes = emptied.filter(|dir| !stays(dir)).cloned().collect();
+        self.out.request.emptied = goes;
     }
 }
