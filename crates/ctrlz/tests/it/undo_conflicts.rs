@@ -173,6 +173,35 @@ fn lines_of_the_agent_that_the_user_moved_are_reported_as_still_there() {
 }
 
 #[test]
+fn a_moved_line_is_reported_however_short_it_is() {
+    let text = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    for line in ["x=1", "AG", "-v", "}"] {
+        let lab = Lab::new();
+        lab.write("a", text(&["{ one", "}", "two", "three", "four"]));
+        lab.step("s", "m1", "1", |lab| {
+            lab.write("a", text(&["{ one", "}", line, "two", "three", "four"]));
+        });
+        lab.write("a", text(&["{ one", "}", "two", "three", "four", line]));
+        let report = lab.undo();
+        assert!(!report.is_complete() && report.done.is_empty(), "{line}: {report:?}");
+    }
+}
+
+#[test]
+fn a_copy_of_the_agents_line_that_the_user_added_is_not_reported_as_moved() {
+    let text = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let lab = Lab::new();
+    lab.write("a", text(&["one", "two", "three", "four"]));
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("a", text(&["one", "}", "two", "three", "four"]));
+    });
+    lab.write("a", text(&["one", "}", "two", "three", "four", "}"]));
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(lab.read("a"), text(&["one", "two", "three", "four", "}"]));
+}
+
+#[test]
 fn a_file_that_became_ignored_after_the_step_is_undone_and_redone() {
     let lab = Lab::new();
     lab.write("d/h.md", "text\n");

@@ -131,7 +131,7 @@ impl Inverter<'_> {
                 return Ok(None);
             }
             match self.merge(wanted, change)? {
-                Some(merged) if self.keeps_lines(merged, change)? => {
+                Some(merged) if self.keeps_lines((wanted, merged), change)? => {
                     moved = true;
                     wanted = if forced { change.before } else { merged };
                 }
