@@ -52,7 +52,7 @@ impl Rewinding<'_> {
             first = history.chain(*at)?;
             history = History::with_shared(&hold.store, &hold.work_tree)?.without(&state.operation);
         }
-        let pieces = choose_from(hold, &mut history, boundary, options)?;
+        let pieces = choose_from(hold, &mut history, boundary, options, false)?;
         let Boundary { message, part } = boundary.clone();
         let scope = UndoScope::From { message, part };
         let expired = expired(&mut history, &scope, options, &pieces)?;

@@ -254,6 +254,34 @@ fn a_conflict_of_a_partial_undo_is_undone_once_it_is_resolved() {
 }
 
 #[test]
+fn a_repeated_undo_reports_again_what_the_first_one_left() {
+    let from = UndoScope::From { message: "m1".into(), part: None };
+    for scope in [UndoScope::LastTurn, UndoScope::Session, from] {
+        let lab = Lab::new();
+        lab.write("a", "one\n");
+        lab.write("log", "one\n");
+        lab.step("s", "m1", "1", |lab| {
+            lab.write("a", "AGENT\n");
+            lab.write("log", "AGENT\n");
+            lab.write("n", "n\n");
+        });
+        lab.write("a", "mine\n");
+        let open = std::fs::File::options().append(true).open(lab.path("log")).unwrap();
+        let options = UndoOptions::default();
+        for round in 0..3 {
+            let report = lab.undo_with(&scope, &options).unwrap();
+            assert_eq!(report.done.is_empty(), round > 0, "{scope:?}: {report:?}");
+            assert_eq!((report.conflicts.len(), report.kept.len()), (1, 1), "{report:?}");
+        }
+        lab.write("a", "AGENT\n");
+        drop(open);
+        assert!(lab.undo_with(&scope, &options).unwrap().is_complete());
+        let result = lab.undo_with(&scope, &options);
+        assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "{result:?}");
+    }
+}
+
+#[test]
 fn a_file_opened_for_writing_during_an_undo_is_not_replaced() {
     use std::io::Write;
     const FILES: usize = 300;
