@@ -137,7 +137,7 @@ pub struct Details {
     /// Files that were both moved and modified.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
-    /// Removed names (`from`) of files that keep another name (`to`).
+    /// Removed or replaced names (`from`) of files that had another name, too (`to`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlinked: Vec<Moved>,
     /// Steps that this undo reversed.

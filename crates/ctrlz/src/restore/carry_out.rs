@@ -31,7 +31,7 @@ impl Hold {
         cause: &Cause,
         progress: &Progress,
     ) -> Result<RestoreReport, Error> {
-        let Prepared { plan, target, safety, files } = prepared;
+        let Prepared { mut plan, target, safety, files } = prepared;
         if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
             return Err(Error::Restore(RestoreError::StalePlan));
         }
@@ -53,11 +53,13 @@ impl Hold {
             }
             return Ok(report);
         }
+        let unlinked = std::mem::take(&mut plan.unlinked);
+        let details = Details { unlinked, ..cause.details.clone() };
         // The journal also holds the log entry, so that an undo that was killed can be redone.
         let rewinds = !cause.details.undone.is_empty() || cause.details.takes_back.is_some();
         let record = rewinds.then(|| Record {
             kind: cause.kind,
-            details: cause.details.clone(),
+            details: details.clone(),
             since: report.safety_operation.clone(),
         });
         let journal = Journal { target, record, ..Journal::of(&plan, safety.snapshot) };
@@ -68,7 +70,7 @@ impl Hold {
             Kept { path: TreePath::from_scan(path), reason }
         }));
         // The files have changed, so a failure to record this is not a failed restore.
-        let cause = Cause { placed: applied.placed, ..cause.clone() };
+        let cause = Cause { placed: applied.placed, details, ..cause.clone() };
         match self.record_listed(&cause, progress) {
             Ok(tracked) => {
                 report.after = tracked.operation.snapshot;
