@@ -301,6 +301,17 @@ fn walk_back_finds_the_nearest_available_snapshot() {
 }
 
 #[test]
+fn walk_back_in_a_forked_directory_finds_the_messages_of_the_origin() {
+    let lab = Lab::new();
+    let there = forked_into(&lab);
+    let walk = |message: &str| there.walk_back("f", &[message.to_owned()]).unwrap();
+    let WalkBack::Found { message, snapshot, .. } = walk("m2") else { panic!("not found") };
+    let contents = there.files(&snapshot).unwrap().len();
+    assert_eq!((message.as_str(), contents), ("m2", 1), "the start of the message");
+    assert_eq!(walk("m3"), WalkBack::Nothing, "but not later messages");
+}
+
+#[test]
 fn checkpoints_are_named_labelled_pinned_and_pruned() {
     let lab = Lab::new();
     let make = |kind: &str, label: Option<&str>, pinned: bool, keep: usize| {
