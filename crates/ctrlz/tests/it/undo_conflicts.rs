@@ -254,6 +254,29 @@ fn a_conflict_of_a_partial_undo_is_undone_once_it_is_resolved() {
 }
 
 #[test]
+fn an_undo_is_completed_once_a_directory_without_files_is_out_of_the_way() {
+    for in_it in [None, Some("fifo")] {
+        let lab = Lab::new();
+        lab.write("f", "one\n");
+        lab.write("g", "one\n");
+        lab.step("s", "m0", "0", |lab| lab.write("earlier", "x\n"));
+        lab.step("s", "m1", "1", |lab| {
+            lab.remove("f");
+            lab.write("g", "AGENT\n");
+        });
+        std::fs::create_dir(lab.path("f")).unwrap();
+        if let Some(name) = in_it {
+            crate::lab::run(&lab.path("f"), "mkfifo", &[name.as_ref()]);
+        }
+        assert_eq!(lab.undo().conflicts.len(), 1);
+        lab.remove("f");
+        assert_eq!(lab.undo().steps, ["1"]);
+        assert_eq!(lab.read("f"), "one\n");
+        assert_eq!(lab.undo().steps, ["0"]);
+    }
+}
+
+#[test]
 fn a_repeated_undo_reports_again_what_the_first_one_left() {
     let from = UndoScope::From { message: "m1".into(), part: None };
     for scope in [UndoScope::LastTurn, UndoScope::Session, from] {
