@@ -481,3 +481,20 @@ fn undo_of_a_purged_file_reports_that_its_content_was_purged() {
     assert!(lab.undo().is_complete(), "the step before it is undone");
     assert_eq!(lab.read("other"), "one\n");
 }
+
+#[test]
+fn undo_reports_a_purged_file_that_the_step_removed_among_others() {
+    let lab = Lab::new();
+    lab.write("secret", "one\n");
+    lab.write("a", "one\n");
+    lab.step("s", "m1", "1", |lab| {
+        lab.remove("secret");
+        lab.write("a", "AGENT\n");
+    });
+    let path = crate::lab::tree_path("secret");
+    lab.workspace().purge(&path, ctrlz::PurgeOptions::default(), &Progress::default()).unwrap();
+    let report = lab.undo();
+    let reported: Vec<_> = report.conflicts.iter().map(|kept| kept.path.to_string()).collect();
+    assert_eq!((reported, report.is_complete()), (vec!["secret".to_owned()], false), "{report:?}");
+    assert_eq!((lab.read("a"), lab.exists("secret")), ("one\n".to_owned(), false));
+}
