@@ -1,15 +1,13 @@
 //! Carrying out a plan: applies it and records the result.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use crate::compare::entry_kind;
 use crate::defect::Defect;
 use crate::error::{Error, RestoreError};
-use crate::fs::check_free;
 use crate::hold::Hold;
 use crate::log::{Details, NewOperation, OperationKind};
-use crate::pack::{Objects, PackWriter};
+use crate::pack::PackWriter;
 use crate::path::TreePath;
 use crate::record::{Cause, StoreKeep};
 use crate::scan::{Progress, ReadOutcome};
@@ -84,7 +82,6 @@ impl Hold {
     }
 
     fn apply(&self, plan: &Plan, journal: Journal) -> Result<Applied, Error> {
-        check_room(&self.store.objects, &self.context.root, plan)?;
         let site = Site {
             root: &self.root,
             journal: &self.work_tree.journal_path(),
@@ -129,15 +126,6 @@ impl Hold {
         };
         self.work_tree.append(&self.store, pack, Some(&last), new).map(drop)
     }
-}
-
-/// Checks that all blobs exist and that the new files fit on the disk beside the old ones.
-pub(crate) fn check_room(objects: &Objects, dir: &Path, plan: &Plan) -> Result<(), Error> {
-    let mut needed = 0;
-    for id in plan.blobs() {
-        needed += objects.header(&id)?.ok_or_else(|| Error::missing(&id))?.1;
-    }
-    check_free(dir, |_| needed)
 }
 
 /// Fails if a plan removes so many files that it is probably a mistake, unless that is allowed.

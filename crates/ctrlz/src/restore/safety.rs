@@ -1,15 +1,16 @@
 //! The safety snapshot: everything that a plan overwrites or removes is saved first, or left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::compare::{Entry, Now, NowAt, find};
 use crate::defect::Defect;
 use crate::error::Error;
-use crate::fs::{FileKind, Glimpse, MODE_BITS, Stat};
+use crate::fs::{FileKind, Glimpse, MODE_BITS, Stat, check_free};
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{Details, Moved, NewOperation, Operation, OperationKind, read_companion};
-use crate::pack::PackWriter;
+use crate::pack::{Objects, PackWriter};
 use crate::path::{TreePath, dirs_above, is_within};
 use crate::record::{Recorded, StoreKeep, capture, look};
 use crate::scan::{EntryStat, ReadOutcome, is_store_at};
@@ -84,6 +85,9 @@ impl Hold {
         plan.unlinked = removed_links(&now, &plan);
         plan.replaces_used = in_use == OnUse::Replace;
         plan.mass_removal = plan.mass_removal_of(files);
+        if !plan.units.is_empty() {
+            check_room(&self.store.objects, &self.context.root, &plan)?;
+        }
         Ok(Prepared { plan, target: None, safety, files })
     }
 
@@ -268,6 +272,15 @@ fn stores_named_by(hold: &Hold, tracked: &Recorded, request: &Request) -> BTreeS
         }
     }
     stores
+}
+
+/// Checks that all blobs exist and that the new files fit on the disk beside the old ones.
+pub(crate) fn check_room(objects: &Objects, dir: &Path, plan: &Plan) -> Result<(), Error> {
+    let mut needed = 0;
+    for id in plan.blobs() {
+        needed += objects.header(&id)?.ok_or_else(|| Error::missing(&id))?.1;
+    }
+    check_free(dir, |_| needed)
 }
 
 /// Plans hard links for files that were links to another one, which still exists unchanged or
