@@ -139,7 +139,12 @@ impl Workspace {
         note_sign(&mut open, &info);
         info.parent = parent_turn(&open, &info);
         let (snapshot, operation) = record_before(&hold, &paths, named_limit, progress)?;
-        let not_kept = unknown_of(&hold, &operation, &paths);
+        let mut not_kept = unknown_of(&hold, &operation, &paths);
+        // Files that could not be read are listed as skipped.
+        let failed = |path: &TreePath, skipped: &Skipped| {
+            skipped.reason.is_failure() && skipped.path == path.as_bytes()
+        };
+        not_kept.retain(|path| !snapshot.skipped.iter().any(|skipped| failed(path, skipped)));
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
         let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
