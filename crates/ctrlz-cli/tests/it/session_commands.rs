@@ -666,7 +666,15 @@ fn run_captures_a_repository_that_its_command_removes() {
     let bench = Bench::new();
     bench.write("a", "one\n");
     bench.write(".git/HEAD", "ref: refs/heads/main\n");
-    bench.ok(&["run", "--", "rm", "-rf", ".git"]);
+    let said = bench.run(&["run", "--", "rm", "-rf", ".git"]);
+    let command = "`ctrlz recover --git --into DIR` writes what was captured";
+    assert!(said.stderr.contains(command), "{said:?}");
+    let lost = bench.ok(&["log", "--lost"]);
+    assert!(lost.contains(command) && !lost.contains("cannot be recovered"), "{lost}");
+    let undone = bench.run(&["undo"]);
+    let said = String::from_utf8_lossy(&undone.stdout).into_owned();
+    assert_eq!(undone.code, 3, "{said}");
+    assert!(said.contains("! lost       .git") && !said.contains("outside"), "{said}");
     let into = bench.project.parent().unwrap().join("recovered");
     bench.ok(&["recover", "--git", "--into", into.to_str().unwrap()]);
     assert_eq!(std::fs::read_to_string(into.join("HEAD")).unwrap(), "ref: refs/heads/main\n");

@@ -384,7 +384,7 @@ pub struct Moved {
 /// A path that no snapshot holds and that a step removed or changed. Undo cannot restore it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uncaptured {
-    /// Path relative to the work tree.
+    /// Path relative to the work tree, or absolute if it lies outside.
     #[serde(with = "crate::path::text")]
     pub path: Vec<u8>,
     /// Reason why it was not captured.
@@ -402,7 +402,7 @@ pub enum UncapturedChange {
     Gone,
     /// Another file or directory took its place.
     Replaced,
-    /// The file was written to.
+    /// The file was written to, or the directory outside of the work tree changed.
     Modified,
     /// A directory that is never entered, or an ignored file, changed. Such paths are left out on
     /// purpose, so this is not a loss.

@@ -101,7 +101,7 @@ impl Workspace {
     }
 
     /// Returns paths that no snapshot holds and that steps removed or changed, newest loss first.
-    /// None of them can be recovered.
+    /// Only captured repositories can be recovered.
     pub fn lost_uncaptured(&self) -> Result<Vec<LostUncaptured>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         let history = History::read(&store, &work_tree)?;
