@@ -391,6 +391,9 @@ pub struct Uncaptured {
     pub why: String,
     /// Change that the step made.
     pub change: UncapturedChange,
+    /// Size in bytes before the step, if it was a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// A change of a path that no snapshot holds.

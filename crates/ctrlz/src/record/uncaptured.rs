@@ -105,7 +105,8 @@ pub(crate) fn created_uncaptured(
             Err(_) => false,
         };
         if !was_captured {
-            made.push(Uncaptured { path, why, change: UncapturedChange::Created });
+            let change = UncapturedChange::Created;
+            made.push(Uncaptured { path, why, change, bytes: None });
         }
     }
     Ok(made)
@@ -177,7 +178,8 @@ impl Hold {
         let change = |watched: &Watched| {
             let path = watched.path.clone().into_bytes();
             let change = change_of(&path, watched, stamp(self, &path))?;
-            Some(Uncaptured { path, why: watched.why.clone(), change })
+            let bytes = (!watched.stamp.is_dir).then_some(watched.stamp.bytes);
+            Some(Uncaptured { path, why: watched.why.clone(), change, bytes })
         };
         watched.iter().filter_map(change).collect()
     }

@@ -99,7 +99,7 @@ impl Inverter<'_> {
         let contents = contents.filter_map(|(change, _)| Some(change.after?.id)).collect();
         let mut copies = Copies { contents, trees: HashMap::new() };
         for made in made {
-            let Made { path, entry, span } = &made;
+            let Made { path, entry, .. } = &made;
             let others = |from: &&TreePath| *from != path;
             let taken = sources.get(&entry.id).map(|taken| taken.iter().filter(others).collect());
             let why = match taken.filter(|taken: &Vec<&TreePath>| !taken.is_empty()) {
@@ -109,11 +109,6 @@ impl Inverter<'_> {
                         continue;
                     }
                     format!("it holds the only copy of what was {}", taken[0])
-                }
-                None if self.out.request.wanted.get(path.as_bytes()) != Some(&Wanted::Absent)
-                    && !self.is_moved_over(path, span) =>
-                {
-                    continue;
                 }
                 None => match self.came_from_elsewhere(&made, tracks, &first, &mut copies)? {
                     Some(why) => why,
@@ -239,7 +234,19 @@ impl Inverter<'_> {
     ) -> Result<Option<String>, Error> {
         let Made { path, entry, span } = made;
         let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return Ok(None) };
-        if stat.kind != FileKind::File || !self.is_older(path.as_bytes(), span) {
+        if stat.kind != FileKind::File {
+            return Ok(None);
+        }
+        // A copy of a file that no snapshot holds is recognised by its size.
+        let is_copied = |lost: &&Uncaptured| stat.bytes > 0 && lost.bytes == Some(stat.bytes);
+        if let Some(lost) = span.uncaptured.iter().find(is_copied) {
+            return Ok(Some(format!(
+                "it may hold the only copy of what was {}",
+                escape(&lost.path)
+            )));
+        }
+        let is_made = self.out.request.wanted.get(path.as_bytes()) == Some(&Wanted::Absent);
+        if !self.is_older(path.as_bytes(), span) || !(is_made || self.is_moved_over(path, span)) {
             return Ok(None);
         }
         // Another hard link remains, so nothing is lost.
