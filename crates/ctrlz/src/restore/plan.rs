@@ -183,7 +183,9 @@ impl KeptReason {
                 "another process has it open; stop it, or pass --force".into()
             }
             KeptReason::Unit { of } => {
-                format!("it belongs to the database {of}, which stays as it is")
+                format!(
+                    "it belongs to the database {of}, whose files are put back together or not at all"
+                )
             }
             KeptReason::ProcessFile => {
                 "a pid file; its number may belong to another process by now".into()
