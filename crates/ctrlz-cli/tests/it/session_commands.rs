@@ -466,6 +466,17 @@ fn lost_files_are_listed_and_recovered() {
 }
 
 #[test]
+fn the_suggested_commands_work_for_names_that_look_like_options() {
+    let bench = Bench::new();
+    bench.write("-name", "one\n");
+    bench.agent("s", "m1", "rm -- -name");
+    let lost = bench.ok(&["log", "--lost"]);
+    let command = lost.split("ctrlz ").last().unwrap();
+    assert!(bench.shell(&format!("\"$CTRLZ\" {command}")).code == 0, "{lost}");
+    assert_eq!(bench.read("-name").unwrap(), "one\n");
+}
+
+#[test]
 fn recover_lists_each_version_of_a_file_with_its_restore_command() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
