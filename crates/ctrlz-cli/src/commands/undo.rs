@@ -200,8 +200,13 @@ pub(super) fn show(
         let (kind, age) = (restore.kind, render::age(restore.at_millis));
         out.line(&format!("{verb} the {kind} of {age} (operation {operation})"))?;
     }
+    let verb_of_steps = match (&report.takes_back, verb) {
+        (None, verb) => verb,
+        (Some(_), "would undo") => "would bring back",
+        (Some(_), _) => "brought back",
+    };
     for line in step_lines(&steps(place)?, report) {
-        out.line(&format!("{verb} {line}"))?;
+        out.line(&format!("{verb_of_steps} {line}"))?;
     }
     let mut actions: Vec<&Action> = report.done.iter().collect();
     actions.sort_by_key(|action| &action.path);

@@ -477,6 +477,19 @@ fn the_suggested_commands_work_for_names_that_look_like_options() {
 }
 
 #[test]
+fn undoing_a_revert_says_that_it_brings_the_steps_back() {
+    let bench = Bench::new();
+    bench.write("a", "one\n");
+    bench.agent("s", "m1", "echo two > a");
+    bench.ok(&["revert", "--session", "s", "--message", "m1"]);
+    let plan = bench.ok(&["undo", "--dry-run"]);
+    assert!(plan.contains("\nwould bring back echo two > a"), "{plan}");
+    let said = bench.ok(&["undo"]);
+    assert!(said.contains("\nbrought back echo two > a"), "{said}");
+    assert_eq!(bench.read("a").unwrap(), "two\n");
+}
+
+#[test]
 fn recover_lists_each_version_of_a_file_with_its_restore_command() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
