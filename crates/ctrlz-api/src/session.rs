@@ -109,7 +109,7 @@ pub struct StepEnded {
 /// A path that no snapshot holds and that a step created, removed or changed.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Uncaptured {
-    /// The path, relative to the work tree.
+    /// The path, relative to the work tree, or absolute if it lies outside.
     pub path: WirePath,
     /// Change made by the step: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or a
     /// newer one that is not in this list.

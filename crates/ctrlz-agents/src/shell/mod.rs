@@ -367,7 +367,13 @@ impl Reader {
                 (false, Some(dir)) => dir.clone(),
                 (false, None) => continue,
             };
-            found.extend(wildcards(&base, &word).iter().map(|path| normal(path)));
+            // With a slash at its end, a link stands for the directory that it leads to.
+            let follows = word.ends_with('/');
+            found.extend(wildcards(&base, &word).iter().map(|path| {
+                let path = normal(path);
+                let real = follows.then(|| path.canonicalize().ok()).flatten();
+                real.unwrap_or(path)
+            }));
         }
         found.truncate(MAX_PATHS);
         found

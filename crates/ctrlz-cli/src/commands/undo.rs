@@ -200,8 +200,13 @@ pub(super) fn show(
         let (kind, age) = (restore.kind, render::age(restore.at_millis));
         out.line(&format!("{verb} the {kind} of {age} (operation {operation})"))?;
     }
+    let verb_of_steps = match (&report.takes_back, verb) {
+        (None, verb) => verb,
+        (Some(_), "would undo") => "would bring back",
+        (Some(_), _) => "brought back",
+    };
     for line in step_lines(&steps(place)?, report) {
-        out.line(&format!("{verb} {line}"))?;
+        out.line(&format!("{verb_of_steps} {line}"))?;
     }
     let mut actions: Vec<&Action> = report.done.iter().collect();
     actions.sort_by_key(|action| &action.path);
@@ -239,20 +244,21 @@ pub(super) fn steps(place: &Place) -> Result<Vec<StepRecord>, Failure> {
 
 /// Prints the changes of paths outside of the project.
 fn show_outside(verb: &str, report: &UndoReport, out: &mut Output) -> Result<(), Failure> {
-    let changes = &report.outside;
-    match (changes.is_empty(), report.outside_asked) {
-        (true, _) => return Ok(()),
-        (false, true) => out.line("outside of the project:")?,
+    let is_repository = |change: &&OutsideChange| change.kept.as_deref() == Some("repository");
+    let (repositories, changes): (Vec<_>, Vec<_>) = report.outside.iter().partition(is_repository);
+    if !changes.is_empty() {
         // Only undo can restore paths outside of the project.
-        (false, false) if verb.ends_with("undo") => {
-            out.line("changed outside of the project, and left; --outside puts it back:")?;
-        }
-        (false, false) => out.line("changed outside of the project, and left:")?,
+        let is_offered = verb.ends_with("undo") && changes.iter().any(|one| one.action.is_some());
+        out.line(match (report.outside_asked, is_offered) {
+            (true, _) => "outside of the project:",
+            (false, true) => "changed outside of the project, and left; --outside puts it back:",
+            (false, false) => "changed outside of the project, and left:",
+        })?;
     }
-    for change in changes {
+    for change in changes.into_iter().chain(repositories.iter().copied()) {
         out.line(&outside_line(change))?;
     }
-    if changes.iter().any(|change| change.kept.as_deref() == Some("repository")) {
+    if !repositories.is_empty() {
         let program = render::program();
         out.line(&format!("the captured repository: {program} recover --git --into DIR"))?;
     }

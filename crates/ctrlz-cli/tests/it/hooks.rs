@@ -792,6 +792,20 @@ fn files_outside_the_project_are_restored_only_with_the_outside_flag() {
 }
 
 #[test]
+fn a_directory_named_through_a_link_with_a_slash_is_captured() {
+    let bench = Bench::new();
+    bench.shell("git init -q .; mkdir kept; ln -s \"$HOME/data\" outside; ln -s kept inside");
+    bench.write(".gitignore", "kept/\n");
+    bench.write("kept/f", "precious\n");
+    bench.write_home("data/f", "precious\n");
+    bench.call("t1", "toolu_1", "find outside/ inside/ -type f -delete");
+    assert!(!bench.home.join("data/f").exists() && bench.read("kept/f").is_none());
+    bench.ok(&["undo", "--outside"]);
+    assert_eq!(std::fs::read_to_string(bench.home.join("data/f")).unwrap(), "precious\n");
+    assert_eq!(bench.read("kept/f").unwrap(), "precious\n");
+}
+
+#[test]
 fn parallel_commands_are_distinguished_by_the_files_they_write() {
     let bench = Bench::new();
     let of =

@@ -53,7 +53,7 @@ pub(crate) struct OpenStep {
     /// Size limit for named files that are ignored or large, if it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) max_named_bytes: Option<u64>,
-    /// Paths that the snapshot at the beginning leaves out.
+    /// Paths that the snapshot at the beginning and the capture of outside paths leave out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) uncaptured: Vec<Watched>,
 }

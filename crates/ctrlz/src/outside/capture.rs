@@ -114,6 +114,34 @@ pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
 }
 
+/// Result of a capture.
+#[derive(Debug, Default)]
+pub(crate) struct Captured {
+    /// Absolute paths that exist and were left out, each with the reason.
+    pub(crate) left_out: Vec<(Vec<u8>, String)>,
+    /// Absolute paths of the repositories that were captured, at least in part.
+    pub(crate) repositories: Vec<Vec<u8>>,
+}
+
+impl Captured {
+    /// Returns the result for paths that could not be captured.
+    pub(crate) fn failed(paths: &[PathBuf], why: &Error) -> Captured {
+        let places = paths.iter().filter_map(|path| place(path));
+        let left_out = places.map(|(dir, name)| (full_path(&dir, &name), why.to_string()));
+        Captured { left_out: left_out.collect(), repositories: Vec::new() }
+    }
+
+    fn add(&mut self, root: &Root) {
+        self.left_out.extend(root.before.0.iter().filter_map(|(path, thing)| match thing {
+            Thing::LeftOut { why, .. } => Some((full_path(&root.dir, path), why.clone())),
+            _ => None,
+        }));
+        if root.repository && root.before.blobs().next().is_some() {
+            self.repositories.push(root.path());
+        }
+    }
+}
+
 /// Captures of one work tree and the operations on them. The caller holds its lock.
 pub(crate) struct Outside<'a> {
     pub(crate) store: &'a Store,
@@ -129,15 +157,16 @@ pub(crate) struct Outside<'a> {
 }
 
 impl Outside<'_> {
-    /// Records the state of `paths` before a step changes them, within `time`.
+    /// Records the state of `paths` before a step changes them, within `time`. Returns what is new.
     pub(crate) fn capture(
         &self,
         step: &str,
         paths: &[PathBuf],
         time: Option<Duration>,
-    ) -> Result<(), Error> {
+    ) -> Result<Captured, Error> {
+        let mut captured = Captured::default();
         if paths.is_empty() {
-            return Ok(());
+            return Ok(captured);
         }
         self.expire()?;
         let mut capture = self.load(step)?.unwrap_or_else(|| new(step));
@@ -165,13 +194,15 @@ impl Outside<'_> {
             if !repository {
                 plain = reader.budget;
             }
-            capture.roots.push(Root { before: seen.state, ..found });
-            capture.roots.extend(nested);
+            for root in [Root { before: seen.state, ..found }].into_iter().chain(nested) {
+                captured.add(&root);
+                capture.roots.push(root);
+            }
         }
-        if capture.roots.is_empty() {
-            return Ok(());
+        if !capture.roots.is_empty() {
+            self.save(&capture, Some(pack))?;
         }
-        self.save(&capture, Some(pack))
+        Ok(captured)
     }
 
     pub(super) fn pack(&self) -> PackWriter {

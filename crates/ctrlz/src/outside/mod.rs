@@ -30,7 +30,7 @@ use reader::{Budget, Reader};
 
 pub use report::{OutsideAction, OutsideChange, OutsideKept, RecoveredRepository};
 
-pub(crate) use capture::Outside;
+pub(crate) use capture::{Captured, Outside};
 pub(crate) use planning::{How, OutsidePlan};
 pub(crate) use putting_back::Finished;
 

@@ -1,5 +1,6 @@
 //! Steps: the snapshots before and after a tool runs.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -10,11 +11,13 @@ use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{
     Credit, Details, Disowned, OpenStep, Operation, OperationKind, ParentTurn, ProcessId, StepInfo,
-    Uncaptured, load_steps, new_id, read_companion,
+    Uncaptured, Watched, load_steps, new_id, read_companion,
 };
-use crate::path::TreePath;
+use crate::outside::Captured;
+use crate::path::{TreePath, is_within};
 use crate::record::{
-    Cause, Ending, FileEdit, Moment, NamedLimit, Recorded, RunTime, Snapshot, TrackOptions,
+    CAPTURED_REPOSITORY, Cause, Ending, FileEdit, Moment, NamedLimit, Recorded, RunTime, Snapshot,
+    TrackOptions,
 };
 use crate::scan::{Progress, Skipped};
 use crate::workspace::Workspace;
@@ -124,7 +127,7 @@ impl Workspace {
         let only_named = limit_paths(&mut paths) && only_named;
         let until = start.named_time.map(|time| Instant::now() + time);
         let named_limit = NamedLimit { bytes: start.max_named_bytes, until };
-        let open = hold.open_steps()?;
+        let mut open = hold.open_steps()?;
         let known = open.iter().find(|step| step.info.step == info.step).map(|step| step.before);
         if info.step.is_empty() {
             info.step = new_id();
@@ -132,8 +135,14 @@ impl Workspace {
         // The step is recorded even if this fails. The caller decides where to report the error.
         let (named, time) = (&start.outside, start.named_time);
         let captured = self.outside_of(&hold).capture(&info.step, named, time);
-        let outside_failed = captured.err().map(|error| error.to_string());
+        let outside_failed = captured.as_ref().err().map(ToString::to_string);
+        let captured = captured.unwrap_or_else(|error| Captured::failed(named, &error));
         if let Some(before) = known {
+            let again = |open: &&mut OpenStep| open.info.step == info.step;
+            if let Some(open) = open.iter_mut().find(again) {
+                self.watch_captured(&hold, captured, &mut open.uncaptured);
+            }
+            hold.save_steps(&open)?;
             let (step, skipped, not_kept, borrowed) = (info.step, Vec::new(), Vec::new(), 0);
             return Ok(StepBegun { step, before, skipped, not_kept, borrowed, outside_failed });
         }
@@ -142,7 +151,12 @@ impl Workspace {
         note_sign(&mut open, &info);
         info.parent = parent_turn(&open, &info);
         let (snapshot, operation) = record_before(&hold, &paths, named_limit, progress)?;
-        let not_kept = unknown_of(&hold, &operation, &paths);
+        let mut not_kept = unknown_of(&hold, &operation, &paths);
+        // Files that could not be read are listed as skipped.
+        let failed = |path: &TreePath, skipped: &Skipped| {
+            skipped.reason.is_failure() && skipped.path == path.as_bytes()
+        };
+        not_kept.retain(|path| !snapshot.skipped.iter().any(|skipped| failed(path, skipped)));
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
         let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
@@ -154,6 +168,7 @@ impl Workspace {
             let is_named = paths.iter().any(|named| named.as_bytes() == path);
             !(is_named && hold.keeps_all_of(&operation, path))
         });
+        self.watch_captured(&hold, captured, &mut uncaptured);
         open.push(OpenStep {
             info,
             paths,
@@ -478,6 +493,21 @@ impl Workspace {
             hold.save_steps(&open)?;
         }
         Ok(open)
+    }
+
+    /// Adds the paths outside of the work tree that were left out to the watched ones, and notes
+    /// which repositories were captured.
+    fn watch_captured(&self, hold: &Hold, captured: Captured, watched: &mut Vec<Watched>) {
+        let root = self.root().as_os_str().as_bytes();
+        let repositories = captured.repositories.into_iter().map(|path| {
+            let inside = path.strip_prefix(root).and_then(|path| path.strip_prefix(b"/"));
+            (inside.map(<[u8]>::to_vec).unwrap_or(path), CAPTURED_REPOSITORY.to_owned())
+        });
+        // Those inside of the work tree belong to a repository, which is watched itself.
+        let left_out = captured.left_out.into_iter().filter(|(path, _)| !is_within(path, root));
+        let new = hold.watch(repositories.chain(left_out));
+        watched.retain(|known| !new.iter().any(|new| new.path == known.path));
+        watched.extend(new);
     }
 
     /// Records the state that a step left outside of the work tree. Returns whether it changed.
