@@ -316,6 +316,27 @@ fn check_layout(dir: &Path) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Returns whether a directory is the repository of a program that takes snapshots with `git
+/// write-tree`: it has trees, but no ref, and nothing that branches or work trees leave.
+pub(super) fn holds_only_snapshots(dir: &Path) -> bool {
+    const USED: [&str; 5] = ["commondir", "logs", "modules", "reftable", "worktrees"];
+    const MAX_PACKED_REFS: u64 = 4096;
+    let is_unborn = || {
+        let head = read_small(&dir.join("HEAD"), 4096).ok().flatten();
+        let packed = dir.join("packed-refs").symlink_metadata().map_or(0, |meta| meta.len());
+        head.is_some_and(|head| head.starts_with(b"ref: "))
+            && packed <= MAX_PACKED_REFS
+            && Refs::new(dir).list("refs").is_ok_and(|refs| refs.is_empty())
+            && !USED.iter().any(|name| dir.join(name).symlink_metadata().is_ok())
+    };
+    let has_tree = || -> Option<bool> {
+        let objects = Objects::open_alone(&dir.join("objects")).ok()?;
+        let is_tree = |id| matches!(objects.header_known(&id), Ok(Some((Kind::Tree, _))));
+        Some(objects.all_ids().ok()?.into_iter().any(is_tree))
+    };
+    check_layout(dir).is_ok() && is_unborn() && has_tree().unwrap_or_default()
+}
+
 /// Returns the work tree's own log: the one that the old registry names for its path, or the only
 /// log.
 fn own_log(from: &Path, root: &Path, found: &[Arrival]) -> Option<String> {

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::fs::absolute;
 use crate::gc::Live;
 use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree};
-use crate::hold::absolute;
 use crate::log::{Operation, WorkTree};
 use crate::outside::check_place;
 use crate::path::TreePath;
