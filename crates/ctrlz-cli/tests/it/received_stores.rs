@@ -864,3 +864,26 @@ fn a_directory_with_sources_named_ctrlz_is_not_taken_for_a_store() {
     bench.fails(&["--store", outside.to_str().unwrap(), "track"], 1, "is not used");
     assert_eq!(contents(&outside), before);
 }
+
+/// Every imported ref is flushed, so a small store can need minutes.
+#[test]
+fn a_small_store_with_many_refs_does_not_delay_recording() {
+    let bench = Bench::new();
+    let (first, _) = received(&bench);
+    let log = log_dir(&store(&bench));
+    let log = log.file_name().unwrap().to_str().unwrap();
+    let head =
+        std::fs::read_to_string(store(&bench).join(format!("refs/ctrlz/{log}/log"))).unwrap();
+    let line = |at: u32| format!("{} refs/ctrlz/{log}/cp{at:06}\n", head.trim());
+    let packed: String = (0..5_000).map(line).collect();
+    std::fs::write(store(&bench).join("packed-refs"), packed).unwrap();
+    bench.write("a.txt", "mine\n");
+    let began = std::time::Instant::now();
+    bench.ok(&with_store(&["track"]));
+    bench.ok(&with_store(&["run", "--", "sh", "-c", "echo three > a.txt"]));
+    bench.ok(&with_store(&["undo"]));
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(bench.read("a.txt").as_deref(), Some("mine\n"));
+    let shown = bench.run(&with_store(&["restore", &first]));
+    assert!(shown.code == 0 || shown.stderr.contains("being imported"), "{shown:?}");
+}

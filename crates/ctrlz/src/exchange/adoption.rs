@@ -27,6 +27,8 @@ use super::rejected::Rejected;
 
 /// Upper bound on the number of objects of a plain repository to import.
 const MAX_OBJECTS: usize = 10_000_000;
+/// Upper bound on the refs of an old store that are imported while a command waits. Each is flushed.
+pub(super) const MAX_REFS_AT_ONCE: usize = 200;
 /// Prefix of the refs that keep snapshots not named by any operation.
 const KEPT: &str = "refs/ctrlz-adopted/";
 
@@ -166,6 +168,8 @@ impl Adoption<'_> {
         };
         let objects = self.copy(checker.roots(arrival))?;
         let patience = self.workspace.options().patience;
+        // The lock of the work tree must not be held for long.
+        let is_own = is_own && arrival.private.len() + arrival.others.len() <= MAX_REFS_AT_ONCE;
         let own_lock = if is_own { Some(self.work_tree.lock(store, patience)?) } else { None };
         if own_lock.is_some() && self.work_tree.last(store)?.is_none() {
             adopt(store, &self.work_tree, arrival, &checker)?;

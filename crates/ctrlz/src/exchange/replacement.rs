@@ -17,12 +17,12 @@ use crate::fs::{Named, absolute};
 use crate::scan::Progress;
 use crate::session::date_of;
 use crate::store::{
-    IN_REPOSITORY, Lock, Sharing, Store, Trust, UserRepo, check_root, foreign_part,
+    IN_REPOSITORY, Lock, Refs, Sharing, Store, Trust, UserRepo, check_root, foreign_part,
     is_below_repository, is_in_project, is_newer, is_store, note_pending, pending, set_aside,
 };
 use crate::workspace::{Notice, Workspace};
 
-use super::adoption::holds_only_snapshots;
+use super::adoption::{MAX_REFS_AT_ONCE, holds_only_snapshots};
 
 /// Old stores below this total size are imported at once, larger ones in the background.
 const MAX_BYTES_AT_ONCE: u64 = 32 << 20;
@@ -86,12 +86,15 @@ impl Workspace {
         Ok((!is_writable).then_some("the directory above it cannot be written"))
     }
 
-    /// Imports the stores that were set aside if they are small. Others wait for a background
+    /// Imports the stores that were set aside if they are small and have few refs. Others wait for a background
     /// process.
     fn finish_small_adoption(&self, path: &Path) -> Result<(), Error> {
         let waiting = pending(path)?;
         let sizes = waiting.iter().map(|old| bytes_in(&old.join("objects"), MAX_BYTES_AT_ONCE));
-        if !waiting.is_empty() && sizes.sum::<u64>() < MAX_BYTES_AT_ONCE {
+        let refs = waiting.iter().map(|old| Ok(Refs::new(old).list("refs")?.len()));
+        let refs = refs.sum::<Result<usize, Error>>().unwrap_or(usize::MAX);
+        let is_small = sizes.sum::<u64>() < MAX_BYTES_AT_ONCE && refs <= MAX_REFS_AT_ONCE;
+        if !waiting.is_empty() && is_small {
             // Errors must not stop the recording. The import stays pending and is retried.
             drop(self.finish_adoption(&Progress::default()));
         }
