@@ -147,6 +147,27 @@ fn a_redacted_path_is_unknown_after_the_import() {
 }
 
 #[test]
+fn a_redacted_path_is_left_out_of_the_ignored_files_too() {
+    let lab = busy_lab();
+    lab.write("deep/er/y.env", "CANARY-IGNORED\n");
+    lab.write("kept.env", "CANARY-KEPT\n");
+    step(&lab.workspace(), "third", "a.txt", "three\n");
+    let redact = vec![tree_path("x.env"), tree_path("deep/er")];
+    let options = ExportOptions { redact, ignored: true, ..Default::default() };
+    let (file, _) = export(&lab, &options);
+    let all = contents_of_bundle(&lab, &file);
+    assert!(!all.contains("CANARY-IGNORED") && !all.contains("y.env"), "{all}");
+    assert!(all.contains("CANARY-KEPT"), "{all}");
+    let there = elsewhere(&lab);
+    std::fs::write(there.root().join("x.env"), "mine\n").unwrap();
+    assert!(there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap().ignored);
+    restore_newest(&there);
+    let read = |name: &str| std::fs::read_to_string(there.root().join(name)).unwrap();
+    assert_eq!(read("x.env"), "mine\n", "a redacted path is not treated as absent");
+    assert_fsck_clean(&there.store_path().unwrap().unwrap());
+}
+
+#[test]
 fn a_damaged_bundle_is_refused_and_nothing_changes() {
     let lab = busy_lab();
     let (file, _) = export(&lab, &ExportOptions::default());
