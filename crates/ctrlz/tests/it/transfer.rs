@@ -379,6 +379,38 @@ fn an_operation_of_an_unknown_version_is_refused() {
     }
 }
 
+/// The log was lost here, and a command records before `pull` has the lock.
+#[test]
+fn a_pull_keeps_a_log_that_was_begun_meanwhile() {
+    let lab = busy_lab();
+    let (file, _) = export(&lab, &ExportOptions::default());
+    let refs = lab.store_git(&["for-each-ref", "--format=%(refname)", "refs/ctrlz"]);
+    let log = refs.lines().find(|name| name.ends_with("/log")).unwrap().to_owned();
+    let path = lab.store().join(&log);
+    let id = log.split('/').nth(2).unwrap().to_owned();
+    let newest = std::fs::read_to_string(&path).unwrap();
+    let older = git(&lab.store(), &["rev-parse", &format!("{}^", newest.trim())]);
+    std::fs::remove_dir_all(lab.store().join("refs/ctrlz").join(&id)).unwrap();
+    let there = lab.workspace();
+    let exchange = there.begin_exchange().unwrap();
+    let refspec = format!("+{log}:{log}");
+    git(exchange.git_dir(), &["fetch", "-q", file.to_str().unwrap(), &refspec]);
+    let lock = std::fs::File::open(lab.store().join(format!("ctrlz/wt/{id}/lock"))).unwrap();
+    lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        let pull = || {
+            there.finish_pull(&exchange, "repo", OnPurged::Refuse, &Progress::default()).unwrap()
+        };
+        let pulled = scope.spawn(pull);
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &older).unwrap();
+        lock.unlock().unwrap();
+        assert_eq!(pulled.join().unwrap().logs, []);
+    });
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), older);
+}
+
 #[test]
 fn symlink_targets_that_no_file_system_accepts_are_refused() {
     let lab = busy_lab();
