@@ -379,6 +379,25 @@ fn an_operation_of_an_unknown_version_is_refused() {
     }
 }
 
+#[test]
+fn an_operation_with_an_id_that_is_too_long_is_refused() {
+    let lab = busy_lab();
+    let session = "\"session\":\"second\"";
+    for name in ["session", "message", "parent"] {
+        let long = "x".repeat(2_000);
+        let new = match name {
+            "session" => format!("\"session\":\"{long}\""),
+            "message" => format!("{session},\"message\":\"{long}\""),
+            _ => format!("{session},\"parent\":{{\"session\":\"{long}\"}}"),
+        };
+        let error = forged(&lab, name, |_, commit| {
+            assert!(commit.contains(session), "{commit}");
+            commit.replacen(session, &new, 1)
+        });
+        assert!(error.to_string().contains("1024 bytes"), "{error}");
+    }
+}
+
 /// The log was lost here, and a command records before `pull` has the lock.
 #[test]
 fn a_pull_keeps_a_log_that_was_begun_meanwhile() {
