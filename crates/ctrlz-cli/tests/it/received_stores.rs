@@ -767,6 +767,7 @@ fn a_store_or_data_directory_in_a_git_directory_is_refused() {
         for args in [&["track"][..], &["status"], &["log"], &["gc"], &["adopt", home]] {
             let ran = bench.run(&[&["--store", path], args].concat());
             assert_ne!(ran.code, 0, "{path} {args:?}: {ran:?}");
+            assert!(!ran.stderr.contains("remove"), "{path} {args:?}: {ran:?}");
             assert!(
                 ran.stderr.contains("a repository's own directory"),
                 "{path} {args:?}: {ran:?}"
