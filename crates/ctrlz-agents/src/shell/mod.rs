@@ -290,6 +290,9 @@ impl Reader {
     /// Records the paths that a program and its arguments name.
     fn words(&mut self, words: &[Option<String>], depth: usize) {
         let Some((Some(program), rest)) = words.split_first() else { return };
+        if depth > MAX_DEPTH {
+            return;
+        }
         let program = unescaped(program);
         let name = program.rsplit('/').next().unwrap_or_default();
         if let Some((wrapper, with_word)) = WRAPPERS.iter().find(|(known, _)| *known == name) {
@@ -510,6 +513,14 @@ mod tests {
         check("cat ~/x; ls -la /etc; grep -r x .; echo rm y", &[]);
         check("# rm x", &[]);
         check("echo 'rm x'", &[]);
+    }
+
+    #[test]
+    fn any_number_of_wrappers_is_parsed_without_deep_recursion() {
+        check(&format!("{}rm x", "env ".repeat(20)), &["/p/x"]);
+        for wrapper in ["env ", "sudo -n ", "timeout 1 ", "xargs "] {
+            check(&format!("{}rm x", wrapper.repeat(200_000 / wrapper.len())), &[]);
+        }
     }
 
     #[test]

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Dir, Landmark, Time};
-use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, is_protected_name};
+use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit};
 use crate::log::{WorkTree, ref_part};
 use crate::pack::PackWriter;
-use crate::path::is_within;
+use crate::path::{is_in_repository, is_within};
 use crate::record::{HashOnly, StoreKeep};
 use crate::restore::{HEAD_BYTES, database_of, is_sqlite, is_sqlite_log};
 use crate::scan::parts_of;
@@ -181,7 +181,7 @@ impl Outside<'_> {
         let mut plain = Budget::plain().within(time);
         let large = Budget::repository().within(time);
         for (dir, name) in self.roots(paths, &capture) {
-            let repository = is_in_repository(&full_path(&dir, &name));
+            let repository = is_in_repository(&path_of(&full_path(&dir, &name)));
             let database = !repository && is_database(&dir, &name);
             let budget = if repository { large } else { plain };
             let mut reader = Reader { keep: &keep, budget, omit: &omit };
@@ -242,8 +242,7 @@ impl Outside<'_> {
     fn is_project_repository(&self, full: &[u8]) -> bool {
         let (root, own) = self.omit.split_first().expect("the work tree comes first");
         let in_store = own.iter().any(|own| path_of(full).starts_with(own));
-        let rest = path_of(full).strip_prefix(root).map(|rest| rest.as_os_str().to_owned());
-        !in_store && rest.is_ok_and(|rest| is_in_repository(rest.as_bytes()))
+        !in_store && path_of(full).strip_prefix(root).is_ok_and(is_in_repository)
     }
 
     /// Records the state after a step. Returns whether it changed; if not, the capture is dropped.
@@ -460,11 +459,6 @@ fn place(path: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
             Ok(_) | Err(_) => return Some((real.into_os_string().into_vec(), name)),
         }
     }
-}
-
-/// Returns whether an absolute path is in, or is itself, the directory of a version control system.
-pub(super) fn is_in_repository(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').any(|part| !part.is_empty() && is_protected_name(part))
 }
 
 /// Returns the size in bytes from the first line of a capture file.

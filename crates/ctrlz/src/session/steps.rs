@@ -281,7 +281,7 @@ const MAX_PATH_BYTES: usize = 4096;
 const MAX_PATHS_BYTES: usize = 1 << 20;
 
 /// Refuses ids and names that are too long. Labels are truncated instead.
-fn check_lengths(info: &StepInfo) -> Result<(), Error> {
+pub(crate) fn check_lengths(info: &StepInfo) -> Result<(), Error> {
     let parent = info.parent.as_ref();
     let texts = [
         ("the step", Some(&info.step)),
@@ -300,7 +300,7 @@ fn check_lengths(info: &StepInfo) -> Result<(), Error> {
 }
 
 /// Refuses a text that is too long.
-pub(super) fn check_length(what: &'static str, text: Option<&str>) -> Result<(), Error> {
+pub(crate) fn check_length(what: &'static str, text: Option<&str>) -> Result<(), Error> {
     if text.is_some_and(|text| text.len() > MAX_ID_BYTES) {
         Err(Error::Session(SessionError::TooLong { what, max: MAX_ID_BYTES }))
     } else {
