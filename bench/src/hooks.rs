@@ -72,9 +72,10 @@ fn session(
         let begun = Instant::now();
         let said = feed(&mut command, event.as_bytes(), &[0])?;
         let waited = begun.elapsed();
-        match said.is_empty() {
-            true => Ok(waited),
-            false => Err(format!("a hook said {}", String::from_utf8_lossy(&said)).into()),
+        if said.is_empty() {
+            Ok(waited)
+        } else {
+            Err(format!("a hook said {}", String::from_utf8_lossy(&said)).into())
         }
     };
     // Not measured: the first snapshot takes longer than the later ones.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ctrlz::{
-    Options, Progress, Rewind, StepInfo, StepStart, TimelineQuery, UndoOptions, UndoScope,
+    Options, Progress, Rewind, StepEnd, StepInfo, StepStart, TimelineQuery, UndoOptions, UndoScope,
     Workspace,
 };
 
@@ -276,7 +276,7 @@ impl Lab<'_> {
     /// Waits for background work of the previous sample: write-back, and copying borrowed blobs.
     fn calm_down(&self) -> Fallible<()> {
         let start = Instant::now();
-        let borrows = |contender| has_loans(&self.state(contender));
+        let borrows = |contender| has_borrowed(&self.state(contender));
         while (borrows(Contender::Ctrlz) || borrows(Contender::Watcher))
             && start.elapsed().as_secs() < 300
         {
@@ -326,7 +326,7 @@ impl Lab<'_> {
                 continue;
             }
             let workspace = Workspace::open(&self.tree.root, Options::new(self.state(contender)))?;
-            while workspace.absorb(u64::MAX)? > 0 {}
+            while workspace.copy_borrowed(u64::MAX)? > 0 {}
         }
         let watched = self.job(Watcher, Work::Track);
         peers::ctrlz::watcher(&watched, "--detach")?;
@@ -457,7 +457,7 @@ impl Lab<'_> {
                 self.job(Contender::OpenCode, Work::Track).sample()?;
             }
             if step == 0 {
-                while workspace.absorb(u64::MAX)? > 0 {}
+                while workspace.copy_borrowed(u64::MAX)? > 0 {}
                 sizes.0 = disk_bytes(&state);
             }
             if step + 1 == peer_steps {
@@ -490,7 +490,7 @@ impl Lab<'_> {
         let beginning = clock.elapsed();
         self.tree.edit(1, 1_000_000 + step)?;
         let clock = Instant::now();
-        workspace.end_step(&begun.step, &progress)?;
+        workspace.end_step(&begun.step, &StepEnd::default(), &progress)?;
         Ok((beginning + clock.elapsed()).as_secs_f64() * 1000.0)
     }
 
@@ -510,7 +510,7 @@ impl Lab<'_> {
 }
 
 /// Returns whether a store still has borrowed blobs to copy.
-fn has_loans(state: &Path) -> bool {
+fn has_borrowed(state: &Path) -> bool {
     let Ok(stores) = std::fs::read_dir(state.join("snapshot")) else { return false };
     stores.flatten().any(|store| {
         let trees = std::fs::read_dir(store.path().join("ctrlz/wt"));

@@ -55,7 +55,7 @@ impl Tree {
             }
             std::fs::write(path, content(file, 0))?;
         }
-        settle();
+        let_timestamps_age();
         Ok(tree)
     }
 
@@ -100,7 +100,7 @@ impl Tree {
             let file = at * self.files / count;
             std::fs::write(self.path(file), content(file, round + 1))?;
         }
-        settle();
+        let_timestamps_age();
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl Tree {
             std::fs::create_dir_all(&dir)?;
             std::fs::write(dir.join(format!("new{at:05}.rs")), content(at, round + 7))?;
         }
-        settle();
+        let_timestamps_age();
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Tree {
 }
 
 /// Waits until the timestamps of new files can be trusted, as they can between an agent's steps.
-fn settle() {
+fn let_timestamps_age() {
     std::thread::sleep(std::time::Duration::from_millis(30));
 }
 

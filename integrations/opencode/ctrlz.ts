@@ -716,7 +716,7 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
 
     async "chat.message"(input: { sessionID: string }, output: { message: { id: string }; parts: TextPart[] }) {
       turns.set(input.sessionID, output.message.id)
-      await safely("chat.message", () => files.settle(input.sessionID))
+      await safely("chat.message", () => files.commit(input.sessionID))
       // Records changes made before the turn. Not awaited; the first step is queued behind it.
       void steps.safely(() => rpc.call("track", { dir: directory }, SNAPSHOT_MILLIS))
       const [notice, failures] = await Promise.all([notices.since(directory, input.sessionID), notices.failures(directory)])
@@ -784,7 +784,7 @@ class Files {
   }
 
   /** Waits for pending moves and makes a revert final, as OpenCode does at a prompt. */
-  async settle(session: string): Promise<void> {
+  async commit(session: string): Promise<void> {
     await this.moves
     this.followed.set(session, "")
     if (await this.state(session)) await this.rpc.call("commit_revert", { dir: this.dir, session })

@@ -183,9 +183,10 @@ impl Outcome {
     pub(crate) fn summary(&self) -> String {
         let count: u64 = self.rows.iter().map(|row| row.count).sum();
         let failed = self.failed.join(", ");
-        match self.held() {
-            true => format!("held: {} tests, {count} counted", self.passed),
-            false => format!("VIOLATED: {failed} ({} tests passed)", self.passed),
+        if self.held() {
+            format!("held: {} tests, {count} counted", self.passed)
+        } else {
+            format!("VIOLATED: {failed} ({} tests passed)", self.passed)
         }
     }
 

@@ -79,9 +79,10 @@ impl Floor {
         if let Some((path, _)) = files.first() {
             rustix::fs::syncfs(File::open(path)?)?;
         }
-        match written.iter().sum::<usize>() == files.len() {
-            true => Ok(files.len().to_string()),
-            false => Err("a file could not be written".into()),
+        if written.iter().sum::<usize>() == files.len() {
+            Ok(files.len().to_string())
+        } else {
+            Err("a file could not be written".into())
         }
     }
 

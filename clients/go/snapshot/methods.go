@@ -43,19 +43,19 @@ func (p Place) CommitRevert(ctx context.Context, params wire.CommitParams) (*wir
 	return call[wire.RevertState](ctx, p, "commit_revert", params)
 }
 
-// Deeds lists the combined changes of a session, message or step, without those that are undone.
-func (p Place) Deeds(ctx context.Context, params wire.DeedsParams) (*wire.Deeds, error) {
-	return call[wire.Deeds](ctx, p, "deeds", params)
+// Deeds deprecated alias of `step_changes`.
+func (p Place) Deeds(ctx context.Context, params wire.StepChangesParams) (*wire.StepChanges, error) {
+	return call[wire.StepChanges](ctx, p, "deeds", params)
 }
 
-// DeedsDiff returns the same changes as text that `git apply` accepts.
-func (p Place) DeedsDiff(ctx context.Context, params wire.DeedsParams) (*wire.DeedsDiff, error) {
-	return call[wire.DeedsDiff](ctx, p, "deeds_diff", params)
+// DeedsDiff deprecated alias of `step_diff`.
+func (p Place) DeedsDiff(ctx context.Context, params wire.StepChangesParams) (*wire.StepDiff, error) {
+	return call[wire.StepDiff](ctx, p, "deeds_diff", params)
 }
 
-// DeedsFull returns the same changes with both texts and the line counts of every file.
-func (p Place) DeedsFull(ctx context.Context, params wire.DeedsParams) (*wire.DeedsFull, error) {
-	return call[wire.DeedsFull](ctx, p, "deeds_full", params)
+// DeedsFull deprecated alias of `step_diff_full`.
+func (p Place) DeedsFull(ctx context.Context, params wire.StepChangesParams) (*wire.StepDiffFull, error) {
+	return call[wire.StepDiffFull](ctx, p, "deeds_full", params)
 }
 
 // Diff returns the differences as text that `git apply` accepts.
@@ -223,6 +223,11 @@ func (p Place) Show(ctx context.Context, params wire.ShowParams) (*wire.Shown, e
 	return call[wire.Shown](ctx, p, "show", params)
 }
 
+// SnapshotBefore finds the state of a session at the beginning of a message.
+func (p Place) SnapshotBefore(ctx context.Context, params wire.SnapshotBeforeParams) (*wire.SnapshotBefore, error) {
+	return call[wire.SnapshotBefore](ctx, p, "snapshot_before", params)
+}
+
 // Status returns the status of the work tree and its store; changes nothing.
 func (p Place) Status(ctx context.Context, params wire.NoParams) (*wire.Status, error) {
 	return call[wire.Status](ctx, p, "status", params)
@@ -231,6 +236,21 @@ func (p Place) Status(ctx context.Context, params wire.NoParams) (*wire.Status, 
 // Step returns the record of one step and its changes.
 func (p Place) Step(ctx context.Context, params wire.StepParams) (*wire.ShownStep, error) {
 	return call[wire.ShownStep](ctx, p, "step", params)
+}
+
+// StepChanges lists the combined changes of a session, message or step, without those that are undone.
+func (p Place) StepChanges(ctx context.Context, params wire.StepChangesParams) (*wire.StepChanges, error) {
+	return call[wire.StepChanges](ctx, p, "step_changes", params)
+}
+
+// StepDiff returns the same changes as text that `git apply` accepts.
+func (p Place) StepDiff(ctx context.Context, params wire.StepChangesParams) (*wire.StepDiff, error) {
+	return call[wire.StepDiff](ctx, p, "step_diff", params)
+}
+
+// StepDiffFull returns the same changes with both texts and the line counts of every file.
+func (p Place) StepDiffFull(ctx context.Context, params wire.StepChangesParams) (*wire.StepDiffFull, error) {
+	return call[wire.StepDiffFull](ctx, p, "step_diff_full", params)
 }
 
 // Steps lists the steps, oldest first.
@@ -268,7 +288,7 @@ func (p Place) Versions(ctx context.Context, params wire.HistoryParams) (*wire.V
 	return call[wire.Versions](ctx, p, "versions", params)
 }
 
-// WalkBack finds the state of a session at the beginning of a message.
-func (p Place) WalkBack(ctx context.Context, params wire.WalkBackParams) (*wire.WalkBack, error) {
-	return call[wire.WalkBack](ctx, p, "walk_back", params)
+// WalkBack deprecated alias of `snapshot_before`.
+func (p Place) WalkBack(ctx context.Context, params wire.SnapshotBeforeParams) (*wire.SnapshotBefore, error) {
+	return call[wire.SnapshotBefore](ctx, p, "walk_back", params)
 }

@@ -207,7 +207,7 @@ func (s *Session) Diff(ctx context.Context) ([]FileDiff, error) {
 	}
 	var diffs []FileDiff
 	err = pages(func(offset int64) (*int64, error) {
-		page, err := place.DeedsFull(ctx, wire.DeedsParams{Of: wire.WhoseSession(s.ID), Offset: offset})
+		page, err := place.StepDiffFull(ctx, wire.StepChangesParams{Of: wire.WhoseSession(s.ID), Offset: offset})
 		if err != nil {
 			return nil, err
 		}

@@ -428,66 +428,6 @@ type DamagedPack struct {
 	Why string `json:"why"`
 }
 
-// Deeds: the combined changes of steps: per file, from before the first step to after the last one.
-type Deeds struct {
-	// The changed files, sorted by path.
-	Files []Change `json:"files"`
-
-	// `offset` of the next page; `null` on the last page.
-	Next *int64 `json:"next"`
-
-	// Number of changed files in total.
-	Total int64 `json:"total"`
-}
-
-// DeedsDiff: the combined changes of steps as a patch that `git apply` accepts.
-type DeedsDiff struct {
-	// `offset` of the next page; `null` on the last page.
-	Next *int64 `json:"next"`
-
-	// The patch, in whole files. Bytes that are not UTF-8 are replaced.
-	Text string `json:"text"`
-
-	// The exact bytes in base64, if the patch is not UTF-8.
-	TextBase64 *string `json:"text_base64,omitempty"`
-
-	// Number of changed files in total.
-	Total int64 `json:"total"`
-
-	// Whether `max_bytes` or `limit` was reached before the last file.
-	Truncated bool `json:"truncated"`
-}
-
-// DeedsFull: the combined changes of steps, with the texts of every file.
-type DeedsFull struct {
-	// The changed files, sorted by path.
-	Files []FileDiff `json:"files"`
-
-	// `offset` of the next page; `null` on the last page.
-	Next *int64 `json:"next"`
-
-	// Number of changed files in total.
-	Total int64 `json:"total"`
-
-	// Whether `max_bytes` or `limit` was reached before the last file.
-	Truncated bool `json:"truncated"`
-}
-
-// DeedsParams: parameters of `deeds`, `deeds_diff` and `deeds_full`.
-type DeedsParams struct {
-	// Maximum number of files to return. Default: 100,000.
-	Limit *int64 `json:"limit,omitempty"`
-
-	// Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
-	MaxBytes *int64 `json:"max_bytes,omitempty"`
-
-	// The steps whose changes are requested. Default: all.
-	Of *Whose `json:"of,omitempty"`
-
-	// Number of files to skip.
-	Offset int64 `json:"offset,omitempty"`
-}
-
 // Diff: the difference between two snapshots as a patch that `git apply` accepts.
 type Diff struct {
 	// The earlier snapshot.
@@ -2016,6 +1956,44 @@ type Snapshot struct {
 	WrongIndex *string `json:"wrong_index,omitempty"`
 }
 
+// SnapshotBefore: the state of a session at a message.
+type SnapshotBefore struct {
+	// The message that was found; `null` if none has recorded steps.
+	Message *string `json:"message"`
+
+	// The operation that recorded the snapshot.
+	Operation *string `json:"operation"`
+
+	// Outcome of the search.
+	Outcome SnapshotBeforeOutcome `json:"outcome"`
+
+	// The snapshot at its beginning, or at its end if it is not the first message of the request;
+	// `null` unless it was found.
+	Snapshot *string `json:"snapshot"`
+}
+
+// SnapshotBeforeOutcome: outcome of the search for a message.
+type SnapshotBeforeOutcome string
+
+// SnapshotBeforeOutcomeFound: The snapshot of the first message with recorded steps is available.
+const SnapshotBeforeOutcomeFound SnapshotBeforeOutcome = "found"
+
+// SnapshotBeforeOutcomeExpired: A message has recorded steps, but retention removed its snapshot.
+const SnapshotBeforeOutcomeExpired SnapshotBeforeOutcome = "expired"
+
+// SnapshotBeforeOutcomeNothing: None of the messages has recorded steps.
+const SnapshotBeforeOutcomeNothing SnapshotBeforeOutcome = "nothing"
+
+// SnapshotBeforeParams: parameters of `snapshot_before`.
+type SnapshotBeforeParams struct {
+	// The message, followed by earlier ones, newest first, as the client knows them. The first one
+	// stands for the state at its beginning, an earlier one for the state at its end.
+	Messages []string `json:"messages"`
+
+	// The session.
+	Session string `json:"session"`
+}
+
 // SnapshotInfo: description of a snapshot.
 type SnapshotInfo struct {
 	// Number of its files.
@@ -2117,6 +2095,66 @@ type StepBegun struct {
 
 	// Id of the step.
 	Step string `json:"step"`
+}
+
+// StepChanges: the combined changes of steps: per file, from before the first step to after the last one.
+type StepChanges struct {
+	// The changed files, sorted by path.
+	Files []Change `json:"files"`
+
+	// `offset` of the next page; `null` on the last page.
+	Next *int64 `json:"next"`
+
+	// Number of changed files in total.
+	Total int64 `json:"total"`
+}
+
+// StepChangesParams: parameters of `step_changes`, `step_diff` and `step_diff_full`.
+type StepChangesParams struct {
+	// Maximum number of files to return. Default: 100,000.
+	Limit *int64 `json:"limit,omitempty"`
+
+	// Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+	MaxBytes *int64 `json:"max_bytes,omitempty"`
+
+	// The steps whose changes are requested. Default: all.
+	Of *Whose `json:"of,omitempty"`
+
+	// Number of files to skip.
+	Offset int64 `json:"offset,omitempty"`
+}
+
+// StepDiff: the combined changes of steps as a patch that `git apply` accepts.
+type StepDiff struct {
+	// `offset` of the next page; `null` on the last page.
+	Next *int64 `json:"next"`
+
+	// The patch, in whole files. Bytes that are not UTF-8 are replaced.
+	Text string `json:"text"`
+
+	// The exact bytes in base64, if the patch is not UTF-8.
+	TextBase64 *string `json:"text_base64,omitempty"`
+
+	// Number of changed files in total.
+	Total int64 `json:"total"`
+
+	// Whether `max_bytes` or `limit` was reached before the last file.
+	Truncated bool `json:"truncated"`
+}
+
+// StepDiffFull: the combined changes of steps, with the texts of every file.
+type StepDiffFull struct {
+	// The changed files, sorted by path.
+	Files []FileDiff `json:"files"`
+
+	// `offset` of the next page; `null` on the last page.
+	Next *int64 `json:"next"`
+
+	// Number of changed files in total.
+	Total int64 `json:"total"`
+
+	// Whether `max_bytes` or `limit` was reached before the last file.
+	Truncated bool `json:"truncated"`
 }
 
 // StepEnded: a step that was ended.
@@ -2494,44 +2532,6 @@ type Versions struct {
 	Versions []Version `json:"versions"`
 }
 
-// WalkBack: the state of a session at a message.
-type WalkBack struct {
-	// The message that was found; `null` if none has recorded steps.
-	Message *string `json:"message"`
-
-	// The operation that recorded the snapshot.
-	Operation *string `json:"operation"`
-
-	// Outcome of the search.
-	Outcome WalkBackOutcome `json:"outcome"`
-
-	// The snapshot at its beginning, or at its end if it is not the first message of the request;
-	// `null` unless it was found.
-	Snapshot *string `json:"snapshot"`
-}
-
-// WalkBackOutcome: outcome of the search for a message.
-type WalkBackOutcome string
-
-// WalkBackOutcomeFound: The snapshot of the first message with recorded steps is available.
-const WalkBackOutcomeFound WalkBackOutcome = "found"
-
-// WalkBackOutcomeExpired: A message has recorded steps, but retention removed its snapshot.
-const WalkBackOutcomeExpired WalkBackOutcome = "expired"
-
-// WalkBackOutcomeNothing: None of the messages has recorded steps.
-const WalkBackOutcomeNothing WalkBackOutcome = "nothing"
-
-// WalkBackParams: parameters of `walk_back`.
-type WalkBackParams struct {
-	// The message, followed by earlier ones, newest first, as the client knows them. The first one
-	// stands for the state at its beginning, an earlier one for the state at its end.
-	Messages []string `json:"messages"`
-
-	// The session.
-	Session string `json:"session"`
-}
-
 // Watcher: state of the watcher of a work tree. With a watcher, snapshots scan only changed paths.
 type Watcher struct {
 	// Number of watched directories.
@@ -2585,7 +2585,7 @@ const WorkTreeDir WorkTree = "dir"
 // Access returns the access of a method to the work tree: reads, records, writes or server.
 func Access(method string) string {
 	switch method {
-	case "blame", "checkpoints", "deeds", "deeds_diff", "deeds_full", "du", "file_exists_at", "get_file_at", "list_files", "log", "lost", "open_steps", "operation", "revert_state", "sessions", "show", "status", "step", "steps", "timeline", "verify", "versions", "walk_back":
+	case "blame", "checkpoints", "deeds", "deeds_diff", "deeds_full", "du", "file_exists_at", "get_file_at", "list_files", "log", "lost", "open_steps", "operation", "revert_state", "sessions", "show", "snapshot_before", "status", "step", "step_changes", "step_diff", "step_diff_full", "steps", "timeline", "verify", "versions", "walk_back":
 		return "reads"
 	case "begin_step", "changes", "checkpoint", "diff", "diff_full", "end_step", "note_failure", "patch", "track":
 		return "records"
@@ -2615,11 +2615,11 @@ func NewResult(method string) any {
 	case "commit_revert":
 		return new(RevertState)
 	case "deeds":
-		return new(Deeds)
+		return new(StepChanges)
 	case "deeds_diff":
-		return new(DeedsDiff)
+		return new(StepDiff)
 	case "deeds_full":
-		return new(DeedsFull)
+		return new(StepDiffFull)
 	case "diff":
 		return new(Diff)
 	case "diff_full":
@@ -2690,10 +2690,18 @@ func NewResult(method string) any {
 		return new(Shown)
 	case "shutdown":
 		return new(ShutDown)
+	case "snapshot_before":
+		return new(SnapshotBefore)
 	case "status":
 		return new(Status)
 	case "step":
 		return new(ShownStep)
+	case "step_changes":
+		return new(StepChanges)
+	case "step_diff":
+		return new(StepDiff)
+	case "step_diff_full":
+		return new(StepDiffFull)
 	case "steps":
 		return new(Steps)
 	case "timeline":
@@ -2709,7 +2717,7 @@ func NewResult(method string) any {
 	case "versions":
 		return new(Versions)
 	case "walk_back":
-		return new(WalkBack)
+		return new(SnapshotBefore)
 	}
 	return nil
 }

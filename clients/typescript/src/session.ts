@@ -106,7 +106,7 @@ export class Session {
   async diff(settings?: CallSettings): Promise<FileDiff[]> {
     const files: FileDiff[] = [];
     const of = { session: this.id };
-    const ask = (offset: number) => this.api.call("deeds_full", { of, offset }, settings);
+    const ask = (offset: number) => this.api.call("step_diff_full", { of, offset }, settings);
     for await (const page of pages(ask)) append(files, page.files);
     return files;
   }

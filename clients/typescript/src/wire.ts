@@ -338,54 +338,6 @@ export interface DamagedPack {
   why: string;
 }
 
-/** The combined changes of steps: per file, from before the first step to after the last one. */
-export interface Deeds {
-  /** The changed files, sorted by path. */
-  files: Change[];
-  /** `offset` of the next page; `null` on the last page. */
-  next: number | null;
-  /** Number of changed files in total. */
-  total: number;
-}
-
-/** The combined changes of steps as a patch that `git apply` accepts. */
-export interface DeedsDiff {
-  /** `offset` of the next page; `null` on the last page. */
-  next: number | null;
-  /** The patch, in whole files. Bytes that are not UTF-8 are replaced. */
-  text: string;
-  /** The exact bytes in base64, if the patch is not UTF-8. */
-  text_base64?: string | null;
-  /** Number of changed files in total. */
-  total: number;
-  /** Whether `max_bytes` or `limit` was reached before the last file. */
-  truncated: boolean;
-}
-
-/** The combined changes of steps, with the texts of every file. */
-export interface DeedsFull {
-  /** The changed files, sorted by path. */
-  files: FileDiff[];
-  /** `offset` of the next page; `null` on the last page. */
-  next: number | null;
-  /** Number of changed files in total. */
-  total: number;
-  /** Whether `max_bytes` or `limit` was reached before the last file. */
-  truncated: boolean;
-}
-
-/** Parameters of `deeds`, `deeds_diff` and `deeds_full`. */
-export interface DeedsParams {
-  /** Maximum number of files to return. Default: 100,000. */
-  limit?: number | null;
-  /** Maximum size of the text to return in bytes, in whole files. Default: 16 MiB. */
-  max_bytes?: number | null;
-  /** The steps whose changes are requested. Default: all. */
-  of?: Whose;
-  /** Number of files to skip. */
-  offset?: number;
-}
-
 /** The difference between two snapshots as a patch that `git apply` accepts. */
 export interface Diff {
   /** The earlier snapshot. */
@@ -1588,6 +1540,35 @@ export interface Snapshot {
   wrong_index?: string | null;
 }
 
+/** The state of a session at a message. */
+export interface SnapshotBefore {
+  /** The message that was found; `null` if none has recorded steps. */
+  message: string | null;
+  /** The operation that recorded the snapshot. */
+  operation: string | null;
+  /** Outcome of the search. */
+  outcome: SnapshotBeforeOutcome;
+  /**
+   * The snapshot at its beginning, or at its end if it is not the first message of the request;
+   * `null` unless it was found.
+   */
+  snapshot: Hash | null;
+}
+
+/** Outcome of the search for a message. */
+export type SnapshotBeforeOutcome = "found" | "expired" | "nothing";
+
+/** Parameters of `snapshot_before`. */
+export interface SnapshotBeforeParams {
+  /**
+   * The message, followed by earlier ones, newest first, as the client knows them. The first one
+   * stands for the state at its beginning, an earlier one for the state at its end.
+   */
+  messages: string[];
+  /** The session. */
+  session: string;
+}
+
 /** Description of a snapshot. */
 export interface SnapshotInfo {
   /** Number of its files. */
@@ -1663,6 +1644,54 @@ export interface StepBegun {
   skipped: Skipped[];
   /** Id of the step. */
   step: string;
+}
+
+/** The combined changes of steps: per file, from before the first step to after the last one. */
+export interface StepChanges {
+  /** The changed files, sorted by path. */
+  files: Change[];
+  /** `offset` of the next page; `null` on the last page. */
+  next: number | null;
+  /** Number of changed files in total. */
+  total: number;
+}
+
+/** Parameters of `step_changes`, `step_diff` and `step_diff_full`. */
+export interface StepChangesParams {
+  /** Maximum number of files to return. Default: 100,000. */
+  limit?: number | null;
+  /** Maximum size of the text to return in bytes, in whole files. Default: 16 MiB. */
+  max_bytes?: number | null;
+  /** The steps whose changes are requested. Default: all. */
+  of?: Whose;
+  /** Number of files to skip. */
+  offset?: number;
+}
+
+/** The combined changes of steps as a patch that `git apply` accepts. */
+export interface StepDiff {
+  /** `offset` of the next page; `null` on the last page. */
+  next: number | null;
+  /** The patch, in whole files. Bytes that are not UTF-8 are replaced. */
+  text: string;
+  /** The exact bytes in base64, if the patch is not UTF-8. */
+  text_base64?: string | null;
+  /** Number of changed files in total. */
+  total: number;
+  /** Whether `max_bytes` or `limit` was reached before the last file. */
+  truncated: boolean;
+}
+
+/** The combined changes of steps, with the texts of every file. */
+export interface StepDiffFull {
+  /** The changed files, sorted by path. */
+  files: FileDiff[];
+  /** `offset` of the next page; `null` on the last page. */
+  next: number | null;
+  /** Number of changed files in total. */
+  total: number;
+  /** Whether `max_bytes` or `limit` was reached before the last file. */
+  truncated: boolean;
 }
 
 /** A step that was ended. */
@@ -1968,35 +1997,6 @@ export interface Versions {
   versions: Version[];
 }
 
-/** The state of a session at a message. */
-export interface WalkBack {
-  /** The message that was found; `null` if none has recorded steps. */
-  message: string | null;
-  /** The operation that recorded the snapshot. */
-  operation: string | null;
-  /** Outcome of the search. */
-  outcome: WalkBackOutcome;
-  /**
-   * The snapshot at its beginning, or at its end if it is not the first message of the request;
-   * `null` unless it was found.
-   */
-  snapshot: Hash | null;
-}
-
-/** Outcome of the search for a message. */
-export type WalkBackOutcome = "found" | "expired" | "nothing";
-
-/** Parameters of `walk_back`. */
-export interface WalkBackParams {
-  /**
-   * The message, followed by earlier ones, newest first, as the client knows them. The first one
-   * stands for the state at its beginning, an earlier one for the state at its end.
-   */
-  messages: string[];
-  /** The session. */
-  session: string;
-}
-
 /** State of the watcher of a work tree. With a watcher, snapshots scan only changed paths. */
 export interface Watcher {
   /** Number of watched directories. */
@@ -2034,12 +2034,12 @@ export interface Methods {
   checkpoints: { params: Place & NoParams; result: Checkpoints };
   /** Makes the revert of a session final. Returns the messages that are lost with it. */
   commit_revert: { params: Place & CommitParams; result: RevertState };
-  /** Lists the combined changes of a session, message or step, without those that are undone. */
-  deeds: { params: Place & DeedsParams; result: Deeds };
-  /** Returns the same changes as text that `git apply` accepts. */
-  deeds_diff: { params: Place & DeedsParams; result: DeedsDiff };
-  /** Returns the same changes with both texts and the line counts of every file. */
-  deeds_full: { params: Place & DeedsParams; result: DeedsFull };
+  /** Deprecated alias of `step_changes`. */
+  deeds: { params: Place & StepChangesParams; result: StepChanges };
+  /** Deprecated alias of `step_diff`. */
+  deeds_diff: { params: Place & StepChangesParams; result: StepDiff };
+  /** Deprecated alias of `step_diff_full`. */
+  deeds_full: { params: Place & StepChangesParams; result: StepDiffFull };
   /** Returns the differences as text that `git apply` accepts. */
   diff: { params: Place & CompareParams; result: Diff | Disabled };
   /** Returns every file that differs, with both texts and line counts. */
@@ -2110,10 +2110,18 @@ export interface Methods {
   show: { params: Place & ShowParams; result: Shown | Disabled };
   /** Finishes all pending calls, answers, and ends the process. */
   shutdown: { params: {}; result: ShutDown };
+  /** Finds the state of a session at the beginning of a message. */
+  snapshot_before: { params: Place & SnapshotBeforeParams; result: SnapshotBefore };
   /** Returns the status of the work tree and its store; changes nothing. */
   status: { params: Place & NoParams; result: Status };
   /** Returns the record of one step and its changes. */
   step: { params: Place & StepParams; result: ShownStep };
+  /** Lists the combined changes of a session, message or step, without those that are undone. */
+  step_changes: { params: Place & StepChangesParams; result: StepChanges };
+  /** Returns the same changes as text that `git apply` accepts. */
+  step_diff: { params: Place & StepChangesParams; result: StepDiff };
+  /** Returns the same changes with both texts and the line counts of every file. */
+  step_diff_full: { params: Place & StepChangesParams; result: StepDiffFull };
   /** Lists the steps, oldest first. */
   steps: { params: Place & StepsParams; result: Steps };
   /** Lists the operations, newest first, with changed files and lines. */
@@ -2128,8 +2136,8 @@ export interface Methods {
   verify: { params: Place & NoParams; result: Verification };
   /** Lists the versions of a file, newest first. */
   versions: { params: Place & HistoryParams; result: Versions };
-  /** Finds the state of a session at the beginning of a message. */
-  walk_back: { params: Place & WalkBackParams; result: WalkBack };
+  /** Deprecated alias of `snapshot_before`. */
+  walk_back: { params: Place & SnapshotBeforeParams; result: SnapshotBefore };
 }
 
 /** The access of each method to the work tree. */
@@ -2179,8 +2187,12 @@ export const ACCESS: { readonly [M in keyof Methods]: Access } = {
   sessions: "reads",
   show: "reads",
   shutdown: "server",
+  snapshot_before: "reads",
   status: "reads",
   step: "reads",
+  step_changes: "reads",
+  step_diff: "reads",
+  step_diff_full: "reads",
   steps: "reads",
   timeline: "reads",
   track: "records",

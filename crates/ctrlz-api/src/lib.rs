@@ -57,12 +57,12 @@ pub use server::{
 };
 pub use session::{
     Boundary, Fork, Forked, Gap, Noted, OpenSteps, ParentTurn, RevertState, Reverted, SessionInfo,
-    Sessions, ShownStep, StepBegun, StepEnded, StepInfo, StepRecord, Steps, Uncaptured,
-    UnrecordedTurn, WalkBack, WalkBackOutcome, session_of,
+    Sessions, ShownStep, SnapshotBefore, SnapshotBeforeOutcome, StepBegun, StepEnded, StepInfo,
+    StepRecord, Steps, Uncaptured, UnrecordedTurn, session_of,
 };
 pub use snapshot::{
-    Change, ChangeStatus, Changes, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull, Disabled, Encoding,
-    Exists, FileAt, FileContent, FileDiff, Files, ListedFile, Patch, Presence, Record, Recovery,
-    Shown, Skipped, Snapshot, SnapshotInfo,
+    Change, ChangeStatus, Changes, Diff, DiffFull, Disabled, Encoding, Exists, FileAt, FileContent,
+    FileDiff, Files, ListedFile, Patch, Presence, Record, Recovery, Shown, Skipped, Snapshot,
+    SnapshotInfo, StepChanges, StepDiff, StepDiffFull,
 };
 pub use status::{DamagedPack, HeldLock, Problem, Status, Verification, Watcher, next_step};

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use ctrlz::{NotATreePath, ObjectId, Progress, TreePath, Workspace};
+use ctrlz::{Maintenance, NotATreePath, ObjectId, Progress, TreePath, Workspace};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
@@ -201,7 +201,7 @@ pub struct Answer {
     /// The work tree, for [`Host::rest`], if the call recorded or wrote something.
     pub worked_on: Option<Workspace>,
     /// Whether its snapshots still borrow from the user's repository. The caller should then call
-    /// [`Workspace::absorb`] when it is idle.
+    /// [`Workspace::copy_borrowed`] when it is idle.
     pub borrowing: bool,
 }
 
@@ -233,6 +233,10 @@ impl<'a> Call<'a> {
             hide_ignored: false,
             borrowing: Cell::new(false),
         }
+    }
+
+    pub(crate) fn maintenance(&self) -> Maintenance<'a> {
+        self.workspace.maintenance()
     }
 
     fn of_program(place: &Place, opened: &'a Opened, context: &Context<'a>) -> Call<'a> {

@@ -231,7 +231,7 @@ impl ShownStep {
     /// Reads the records and the changes of a step.
     pub fn of(workspace: &Workspace, step: &str) -> Result<ShownStep, Error> {
         let records = workspace.step(step)?;
-        let files = workspace.deeds(&ctrlz::Deeds::Step(step.to_owned()))?;
+        let files = workspace.step_changes(&ctrlz::StepScope::Step(step.to_owned()))?;
         Ok(ShownStep {
             step: step.to_owned(),
             records: records.iter().map(StepRecord::from).collect(),
@@ -269,7 +269,7 @@ pub struct Elsewhere {
 
 impl Elsewhere {
     fn of(workspace: &Workspace, log: ctrlz::Log) -> Result<Elsewhere, Error> {
-        let sessions = workspace.sessions_of(&log.name)?;
+        let sessions = workspace.sessions(Some(&log.name))?;
         Ok(Elsewhere {
             sessions: newest_first(&sessions),
             log: log.name,
@@ -288,9 +288,9 @@ fn newest_first(sessions: &[ctrlz::SessionInfo]) -> Vec<SessionInfo> {
 impl Sessions {
     /// Reads the sessions of a work tree.
     pub fn of(workspace: &Workspace) -> Result<Sessions, Error> {
-        let logs = workspace.logs_from_elsewhere()?.into_iter().rev();
+        let logs = workspace.transfer().received_logs()?.into_iter().rev();
         let elsewhere = logs.map(|log| Elsewhere::of(workspace, log)).collect::<Result<_, _>>()?;
-        Ok(Sessions { sessions: newest_first(&workspace.sessions()?), elsewhere })
+        Ok(Sessions { sessions: newest_first(&workspace.sessions(None)?), elsewhere })
     }
 }
 
@@ -448,7 +448,7 @@ pub(crate) fn pending_revert(
     if let Some(session) = session {
         return workspace.revert_state(session);
     }
-    let reverts = workspace.sessions()?.into_iter().filter_map(|info| info.reverted);
+    let reverts = workspace.sessions(None)?.into_iter().filter_map(|info| info.reverted);
     Ok(reverts.max_by(|one, other| one.operation.cmp(&other.operation)))
 }
 
@@ -460,7 +460,7 @@ pub fn session_of(workspace: &Workspace, message: &str) -> Result<String, Error>
     if let Some(step) = step {
         return Ok(step.info.session);
     }
-    let last = workspace.sessions()?.pop();
+    let last = workspace.sessions(None)?.pop();
     let unknown = || Error::Session(SessionError::NoSuchMessage { message: message.to_owned() });
     Ok(last.ok_or_else(unknown)?.session)
 }
@@ -497,9 +497,9 @@ impl From<&ctrlz::Fork> for Fork {
 
 /// The state of a session at a message.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct WalkBack {
+pub struct SnapshotBefore {
     /// Outcome of the search.
-    pub outcome: WalkBackOutcome,
+    pub outcome: SnapshotBeforeOutcome,
     /// The message that was found; `null` if none has recorded steps.
     pub message: Option<String>,
     /// The snapshot at its beginning, or at its end if it is not the first message of the request;
@@ -512,7 +512,7 @@ pub struct WalkBack {
 /// Outcome of the search for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum WalkBackOutcome {
+pub enum SnapshotBeforeOutcome {
     /// The snapshot of the first message with recorded steps is available.
     Found,
     /// A message has recorded steps, but retention removed its snapshot.
@@ -521,17 +521,20 @@ pub enum WalkBackOutcome {
     Nothing,
 }
 
-impl From<ctrlz::WalkBack> for WalkBack {
-    fn from(found: ctrlz::WalkBack) -> WalkBack {
+impl From<ctrlz::SnapshotBefore> for SnapshotBefore {
+    fn from(found: ctrlz::SnapshotBefore) -> SnapshotBefore {
         let (outcome, message, snapshot, operation) = match found {
-            ctrlz::WalkBack::Found { message, snapshot, operation } => {
-                (WalkBackOutcome::Found, Some(message), Some(snapshot.into()), Some(operation))
+            ctrlz::SnapshotBefore::Found { message, snapshot, operation } => (
+                SnapshotBeforeOutcome::Found,
+                Some(message),
+                Some(snapshot.into()),
+                Some(operation),
+            ),
+            ctrlz::SnapshotBefore::Expired { message } => {
+                (SnapshotBeforeOutcome::Expired, Some(message), None, None)
             }
-            ctrlz::WalkBack::Expired { message } => {
-                (WalkBackOutcome::Expired, Some(message), None, None)
-            }
-            ctrlz::WalkBack::Nothing => (WalkBackOutcome::Nothing, None, None, None),
+            ctrlz::SnapshotBefore::Nothing => (SnapshotBeforeOutcome::Nothing, None, None, None),
         };
-        WalkBack { outcome, message, snapshot, operation }
+        SnapshotBefore { outcome, message, snapshot, operation }
     }
 }

@@ -256,7 +256,7 @@ pub struct DiffFull {
 
 /// The combined changes of steps: per file, from before the first step to after the last one.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Deeds {
+pub struct StepChanges {
     /// The changed files, sorted by path.
     pub files: Vec<Change>,
     /// Number of changed files in total.
@@ -267,7 +267,7 @@ pub struct Deeds {
 
 /// The combined changes of steps as a patch that `git apply` accepts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct DeedsDiff {
+pub struct StepDiff {
     /// The patch, in whole files. Bytes that are not UTF-8 are replaced.
     pub text: String,
     /// The exact bytes in base64, if the patch is not UTF-8.
@@ -283,7 +283,7 @@ pub struct DeedsDiff {
 
 /// The combined changes of steps, with the texts of every file.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct DeedsFull {
+pub struct StepDiffFull {
     /// The changed files, sorted by path.
     pub files: Vec<FileDiff>,
     /// Whether `max_bytes` or `limit` was reached before the last file.

@@ -113,7 +113,7 @@ pub struct DamagedPack {
 impl Status {
     /// Reads the status of a work tree and of its watcher.
     pub fn of(workspace: &ctrlz::Workspace) -> Result<Status, ctrlz::Error> {
-        let (status, watcher) = (&workspace.status()?, &workspace.watcher()?);
+        let (status, watcher) = (&workspace.status()?, &workspace.watcher().status()?);
         let packs = status.damaged_packs.iter();
         let damaged = |(path, why): &(std::path::PathBuf, String)| DamagedPack {
             path: path.as_path().into(),
@@ -127,7 +127,7 @@ impl Status {
             store_bytes: status.store_bytes,
             quota: status.quota.as_ref().map(QuotaUse::from),
             packs: status.packs,
-            gc_due: workspace.care_due()?,
+            gc_due: workspace.maintenance().collection_due()?,
             gc_failed: status.gc_failed.clone(),
             next_step: next_step(status).map(str::to_owned),
             files: status.files,

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use crate::commands::{
-    absorb::AbsorbArgs,
     adopt::AdoptArgs,
     apply::ApplyArgs,
     blame::BlameArgs,
     checkpoint::CheckpointArgs,
     completions::CompletionsArgs,
+    copy_borrowed::CopyBorrowedArgs,
     demo::DemoArgs,
     diff::DiffArgs,
     doctor::DoctorArgs,
@@ -161,7 +161,7 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     Purge(PurgeArgs),
     #[command(hide = true)]
-    Absorb(AbsorbArgs),
+    CopyBorrowed(CopyBorrowedArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -170,7 +170,7 @@ impl Command {
     /// Returns whether another `ctrlz` started this process to continue after it has exited.
     pub(crate) fn is_detached(&self) -> bool {
         match self {
-            Command::Absorb(_) => true,
+            Command::CopyBorrowed(_) => true,
             Command::Adopt(args) => args.is_detached(),
             Command::Gc(args) => args.is_detached(),
             Command::Watch(args) => args.is_detached(),

@@ -114,10 +114,7 @@ impl Address {
         let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
         let end = self.text.bytes().position(|byte| !is_scheme(byte)).unwrap_or(self.text.len());
         let (scheme, rest) = self.text.split_at(end);
-        match rest.starts_with("://") {
-            true => KNOWN.contains(&scheme),
-            false => !rest.starts_with("::"),
-        }
+        if rest.starts_with("://") { KNOWN.contains(&scheme) } else { !rest.starts_with("::") }
     }
 
     fn allow(&self, command: &mut Command) {

@@ -105,7 +105,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Gc(args) => commands::gc::run(&place()?, args, out),
         Command::Verify(args) => commands::verify::run(&place()?, args, out),
         Command::Purge(args) => commands::purge::run(&place()?, args, out),
-        Command::Absorb(args) => commands::absorb::run(&place()?, args),
+        Command::CopyBorrowed(args) => commands::copy_borrowed::run(&place()?, args),
         Command::Rpc(args) if args.schema => commands::rpc::print_schema(out),
         Command::Rpc(_) => commands::rpc::serve(&cli.global, environment),
         Command::Mcp(args) => commands::mcp::serve(args, &cli.global, environment),

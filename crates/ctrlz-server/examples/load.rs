@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ctrlz::{Options, Progress, StepInfo, StepStart, TrackOptions, Workspace};
+use ctrlz::{Options, Progress, StepEnd, StepInfo, StepStart, TrackOptions, Workspace};
 use ctrlz_api::{Host, Opened, Place, WireError};
 use ctrlz_server::{Server, ServerOptions};
 
@@ -94,7 +94,7 @@ fn make_project(dir: &Path) -> Result<(String, String), Anything> {
         let start = StepStart { info, ..StepStart::default() };
         let begun = workspace.begin_step(start, &progress)?;
         std::fs::write(root.join("src0/file0.txt"), format!("step {number}\n").repeat(40))?;
-        last = workspace.end_step(&begun.step, &progress)?.after;
+        last = workspace.end_step(&begun.step, &StepEnd::default(), &progress)?.after;
     }
     Ok((first.to_string(), last.to_string()))
 }
@@ -217,7 +217,7 @@ fn request(running: &Running, number: usize) -> (&'static str, &'static str, Str
         4 => ("show", "GET", at(format!("show?hash={last}&path=src0/file0.txt"))),
         5 => ("list_files", "GET", at(format!("list_files?hash={last}&limit=100"))),
         6 => ("status", "GET", at("status".into())),
-        7 => ("deeds", "GET", at("deeds?of=%7B%22session%22%3A%22s1%22%7D".into())),
+        7 => ("step_changes", "GET", at("step_changes?of=%7B%22session%22%3A%22s1%22%7D".into())),
         8 => ("plan_undo", "POST", at("plan_undo".into())),
         _ => ("track", "POST", at("track".into())),
     }

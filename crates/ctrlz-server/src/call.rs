@@ -242,7 +242,7 @@ fn rest(host: Served, workspace: Workspace, borrowing: bool) {
         let mut left = if borrowing { u64::MAX } else { 0 };
         // After an error or without progress, the rest is left to the next snapshot.
         while left > 0
-            && let Ok(now) = workspace.absorb(SLICE_BYTES)
+            && let Ok(now) = workspace.copy_borrowed(SLICE_BYTES)
             && now < left
         {
             left = now;

@@ -36,7 +36,7 @@ use crate::roots::Served;
 use crate::state::Shared;
 
 /// Debounce interval before the log is read.
-const SETTLE: Duration = Duration::from_millis(25);
+const DEBOUNCE: Duration = Duration::from_millis(25);
 /// Polling interval while there is no log yet.
 const NO_LOG_YET: Duration = Duration::from_secs(2);
 /// Interval between keep-alive comments.
@@ -253,9 +253,9 @@ async fn watch(state: Arc<Shared>, served: Served, listeners: Weak<broadcast::Se
             if !watch.changed().await {
                 break;
             }
-            sleep(SETTLE).await;
+            sleep(DEBOUNCE).await;
         }
-        sleep(SETTLE).await;
+        sleep(DEBOUNCE).await;
     }
 }
 

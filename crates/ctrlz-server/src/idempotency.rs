@@ -56,7 +56,7 @@ impl Remembered {
         };
         let defect = |_| WireError::new("internal_error", "the call failed in a way it should not");
         let outcome = task.await.map_err(defect).flatten();
-        self.settle(&key, &cell, &outcome);
+        self.keep_or_forget(&key, &cell, &outcome);
         Ok(outcome?)
     }
 
@@ -80,7 +80,7 @@ impl Remembered {
         Ok(outcome)
     }
 
-    fn settle(&self, key: &str, cell: &Arc<OnceCell<Outcome>>, outcome: &Outcome) {
+    fn keep_or_forget(&self, key: &str, cell: &Arc<OnceCell<Outcome>>, outcome: &Outcome) {
         let mut entries = self.entries();
         let is_this = |entry: &Entry| Arc::ptr_eq(&entry.outcome, cell);
         if !entries.by_key.get(key).is_some_and(is_this) {

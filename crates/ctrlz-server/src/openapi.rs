@@ -241,7 +241,7 @@ fn stream_operation(schema: &Value, route: &StreamRoute) -> Value {
     let content = json!({ kind: { "schema": { "type": "string" } } });
     json!({
         "summary": route.about,
-        "operationId": format!("stream_{method}"),
+        "operationId": format!("stream_{}", route.name.split('.').next().unwrap_or_default()),
         "parameters": parameters,
         "responses": responses("200", Some(content)),
     })

@@ -181,7 +181,7 @@ mod tests {
             "from=1&to=2&paths=a&paths=b",
             &json!({"from":"1","to":"2","paths":["a","b"]}),
         );
-        check("deeds", r#"of={"session":"s"}"#, &json!({"of":{"session":"s"}}));
+        check("step_changes", r#"of={"session":"s"}"#, &json!({"of":{"session":"s"}}));
         check("patch", "hash=1&relative=true", &json!({"hash":"1","relative":true}));
         check("status", "unknown=1", &json!({"unknown":"1"}));
     }
@@ -193,7 +193,7 @@ mod tests {
             ("timeline", "limit=x"),
             ("timeline", "limit=-1"),
             ("timeline", "session=a&session=b"),
-            ("deeds", "of={"),
+            ("step_changes", "of={"),
             ("patch", "relative=yes"),
         ] {
             assert_eq!(queries.read(method, query).unwrap_err().kind, "invalid_params", "{query}");

@@ -54,7 +54,7 @@ pub(crate) async fn diff(
 ) -> Result<Response, Refusal> {
     let served = serving(&state, &session, &uri).await?;
     let params = params(json!({ "of": { "session": session } }));
-    let pieces = stream::begin(&state, served, Stream::DeedsFull, params).await?;
+    let pieces = stream::begin(&state, served, Stream::StepDiffFull, params).await?;
     Ok(json_answer(axum::http::StatusCode::OK, Body::new(list_of(pieces))))
 }
 

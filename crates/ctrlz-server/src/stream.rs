@@ -33,7 +33,7 @@ pub(crate) struct StreamRoute {
 }
 
 /// All streams, in the order of the documentation.
-pub(crate) static STREAMS: [StreamRoute; 5] = [
+pub(crate) static STREAMS: [StreamRoute; 7] = [
     StreamRoute {
         name: "diff.patch",
         stream: Stream::Diff,
@@ -47,16 +47,28 @@ pub(crate) static STREAMS: [StreamRoute; 5] = [
         about: "What `diff_full` gives, whole, one file per line.",
     },
     StreamRoute {
-        name: "deeds.patch",
-        stream: Stream::DeedsDiff,
+        name: "step_diff.patch",
+        stream: Stream::StepDiff,
         kind: "text/x-diff; charset=utf-8",
-        about: "What `deeds_diff` gives, whole, as text.",
+        about: "What `step_diff` gives, whole, as text.",
+    },
+    StreamRoute {
+        name: "step_diff_full.ndjson",
+        stream: Stream::StepDiffFull,
+        kind: "application/x-ndjson",
+        about: "What `step_diff_full` gives, whole, one file per line.",
+    },
+    StreamRoute {
+        name: "deeds.patch",
+        stream: Stream::StepDiff,
+        kind: "text/x-diff; charset=utf-8",
+        about: "Deprecated alias of `step_diff.patch`.",
     },
     StreamRoute {
         name: "deeds_full.ndjson",
-        stream: Stream::DeedsFull,
+        stream: Stream::StepDiffFull,
         kind: "application/x-ndjson",
-        about: "What `deeds_full` gives, whole, one file per line.",
+        about: "Deprecated alias of `step_diff_full.ndjson`.",
     },
     StreamRoute {
         name: "file",

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use ctrlz::{Options, Progress, StepInfo, StepStart, UndoOptions, UndoScope, Workspace};
+use ctrlz::{Options, Progress, StepEnd, StepInfo, StepStart, UndoOptions, UndoScope, Workspace};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let project = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: agent PROJECT")?);
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let step = workspace.begin_step(StepStart { info, ..StepStart::default() }, &progress)?;
         let worked = std::fs::write(project.join("notes.txt"), text); // the tool
-        let ended = workspace.end_step(&step.step, &progress)?; // also if it failed
+        let ended = workspace.end_step(&step.step, &StepEnd::default(), &progress)?; // also if it failed
         println!("{message}: {} changed", ended.files.len());
         worked?;
     }

@@ -30,7 +30,7 @@
 //! steps and keeps later changes by others, line by line where possible:
 //!
 //! ```
-//! use ctrlz::{Options, Progress, StepInfo, StepStart, UndoOptions, UndoScope, Workspace};
+//! use ctrlz::{Options, Progress, StepEnd, StepInfo, StepStart, UndoOptions, UndoScope, Workspace};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let project = tempfile::tempdir()?;
@@ -44,7 +44,7 @@
 //! };
 //! let step = workspace.begin_step(StepStart { info, ..StepStart::default() }, &progress)?;
 //! std::fs::write(project.path().join("notes.txt"), "oops")?; // the tool call
-//! let ended = workspace.end_step(&step.step, &progress)?; // even if the tool failed
+//! let ended = workspace.end_step(&step.step, &StepEnd::default(), &progress)?; // even if the tool failed
 //! assert_eq!(ended.files.len(), 1);
 //!
 //! workspace.undo(&UndoScope::LastTurn, &UndoOptions::default(), &progress)?;
@@ -103,7 +103,7 @@ pub use error::{
 };
 pub use exchange::{
     Adopted, Exchange, ExportOptions, Exported, Imported, Log, OnPurged, Pulled, PulledLog, Push,
-    RefUpdate,
+    RefUpdate, Transfer,
 };
 pub use fs::FileError;
 pub use gc::GcReport;
@@ -114,8 +114,8 @@ pub use log::{
     ParentTurn, StepInfo, Uncaptured, UncapturedChange, UnrecordedTurn,
 };
 pub use maintenance::{
-    CareReport, Consumer, DeepRepack, DiskUse, Growth, LostMessage, Problem, PurgeOptions,
-    PurgeReport, Relinked, RepairReport, Retention, Verification, relink,
+    CareReport, Consumer, DeepRepack, DiskUse, Growth, LostMessage, Maintenance, Problem,
+    PurgeOptions, PurgeReport, Relinked, RepairReport, Retention, Verification, relink,
 };
 pub use options::{IgnoredFiles, Options};
 pub use outside::{OutsideAction, OutsideChange, OutsideKept, RecoveredRepository};
@@ -126,14 +126,15 @@ pub use record::{FileEdit, Snapshot, TrackOptions};
 pub use restore::{Action, Kept, KeptReason, OnUse, Plan, RestoreOptions, RestoreReport};
 pub use scan::{Progress, SkipReason, Skipped};
 pub use session::{
-    BlameLine, Checkpoint, CheckpointOptions, Conflict, ConflictReason, Deeds, Expired, Fork,
-    ForkOptions, LostFile, LostUncaptured, MAX_ID_BYTES, Origin, RevertState, Rewind, SessionInfo,
-    StepBegun, StepEnd, StepEnded, StepRecord, StepStart, TimelineEntry, TimelineFile,
-    TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Unrecorded, Version, WalkBack,
+    BlameLine, Checkpoint, CheckpointOptions, Conflict, ConflictReason, Expired, Fork, ForkOptions,
+    LostFile, LostFiles, LostUncaptured, MAX_ID_BYTES, Origin, RevertState, Rewind, SessionInfo,
+    SnapshotBefore, StepBegun, StepEnd, StepEnded, StepRecord, StepScope, StepStart, TimelineEntry,
+    TimelineFile, TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Unrecorded,
+    Version,
 };
 pub use store::{GitDirs, Head, check_data_dir, git_dirs};
 pub use watch::{Refusal, WatchEnd, WatchOptions, Watcher, WatcherStatus};
 pub use workspace::{
     Diffs, HeldLock, ListedFile, Notice, Patch, PatchToRevert, Point, Presence, Signs, Status,
-    Workspace, find_work_tree,
+    WatcherControl, Workspace, find_work_tree,
 };

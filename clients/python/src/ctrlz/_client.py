@@ -233,13 +233,13 @@ def _give_to_loop(
     loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Answer]", answer: Answer
 ) -> None:
     try:
-        loop.call_soon_threadsafe(_settle, future, answer)
+        loop.call_soon_threadsafe(_resolve, future, answer)
     except RuntimeError:
         # The event loop is closed, so no task waits for the answer.
         pass
 
 
-def _settle(future: "asyncio.Future[Answer]", answer: Answer) -> None:
+def _resolve(future: "asyncio.Future[Answer]", answer: Answer) -> None:
     if not future.done():
         future.set_result(answer)
 

@@ -55,8 +55,12 @@ ACCESS = {
     "sessions": "reads",
     "show": "reads",
     "shutdown": "server",
+    "snapshot_before": "reads",
     "status": "reads",
     "step": "reads",
+    "step_changes": "reads",
+    "step_diff": "reads",
+    "step_diff_full": "reads",
     "steps": "reads",
     "timeline": "reads",
     "track": "records",
@@ -76,9 +80,9 @@ RESULTS: dict[str, Any] = {
     "checkpoint": Union[wire.CheckpointMade, wire.Disabled],
     "checkpoints": wire.Checkpoints,
     "commit_revert": wire.RevertState,
-    "deeds": wire.Deeds,
-    "deeds_diff": wire.DeedsDiff,
-    "deeds_full": wire.DeedsFull,
+    "deeds": wire.StepChanges,
+    "deeds_diff": wire.StepDiff,
+    "deeds_full": wire.StepDiffFull,
     "diff": Union[wire.Diff, wire.Disabled],
     "diff_full": Union[wire.DiffFull, wire.Disabled],
     "du": wire.DiskUse,
@@ -114,8 +118,12 @@ RESULTS: dict[str, Any] = {
     "sessions": wire.Sessions,
     "show": Union[wire.Shown, wire.Disabled],
     "shutdown": wire.ShutDown,
+    "snapshot_before": wire.SnapshotBefore,
     "status": wire.Status,
     "step": wire.ShownStep,
+    "step_changes": wire.StepChanges,
+    "step_diff": wire.StepDiff,
+    "step_diff_full": wire.StepDiffFull,
     "steps": wire.Steps,
     "timeline": wire.Log,
     "track": Union[wire.Snapshot, wire.Disabled],
@@ -123,7 +131,7 @@ RESULTS: dict[str, Any] = {
     "unrevert": wire.UndoReport,
     "verify": wire.Verification,
     "versions": wire.Versions,
-    "walk_back": wire.WalkBack,
+    "walk_back": wire.SnapshotBefore,
 }
 
 
@@ -272,8 +280,8 @@ class Methods:
         max_bytes: Optional[int] = None,
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
-    ) -> wire.Deeds:
-        """Lists the combined changes of a session, message or step, without those that are undone.
+    ) -> wire.StepChanges:
+        """Deprecated alias of `step_changes`.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -281,7 +289,7 @@ class Methods:
         offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
-        return cast(wire.Deeds, self.call("deeds", params))
+        return cast(wire.StepChanges, self.call("deeds", params))
 
     def deeds_diff(
         self,
@@ -290,8 +298,8 @@ class Methods:
         max_bytes: Optional[int] = None,
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
-    ) -> wire.DeedsDiff:
-        """Returns the same changes as text that `git apply` accepts.
+    ) -> wire.StepDiff:
+        """Deprecated alias of `step_diff`.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -299,7 +307,7 @@ class Methods:
         offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
-        return cast(wire.DeedsDiff, self.call("deeds_diff", params))
+        return cast(wire.StepDiff, self.call("deeds_diff", params))
 
     def deeds_full(
         self,
@@ -308,8 +316,8 @@ class Methods:
         max_bytes: Optional[int] = None,
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
-    ) -> wire.DeedsFull:
-        """Returns the same changes with both texts and the line counts of every file.
+    ) -> wire.StepDiffFull:
+        """Deprecated alias of `step_diff_full`.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -317,7 +325,7 @@ class Methods:
         offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
-        return cast(wire.DeedsFull, self.call("deeds_full", params))
+        return cast(wire.StepDiffFull, self.call("deeds_full", params))
 
     def diff(
         self,
@@ -944,6 +952,21 @@ class Methods:
         params: dict[str, Any] = {"hash": hash, "max_bytes": max_bytes, "offset": offset, "path": path}
         return cast(Union[wire.Shown, wire.Disabled], self.call("show", params))
 
+    def snapshot_before(
+        self,
+        *,
+        messages: Sequence[str],
+        session: str,
+    ) -> wire.SnapshotBefore:
+        """Finds the state of a session at the beginning of a message.
+
+        messages: The message, followed by earlier ones, newest first, as the client knows them. The first one
+        stands for the state at its beginning, an earlier one for the state at its end.
+        session: The session.
+        """
+        params: dict[str, Any] = {"messages": messages, "session": session}
+        return cast(wire.SnapshotBefore, self.call("snapshot_before", params))
+
     def status(self) -> wire.Status:
         """Returns the status of the work tree and its store; changes nothing."""
         params: dict[str, Any] = {}
@@ -960,6 +983,60 @@ class Methods:
         """
         params: dict[str, Any] = {"step": step}
         return cast(wire.ShownStep, self.call("step", params))
+
+    def step_changes(
+        self,
+        *,
+        limit: Optional[int] = None,
+        max_bytes: Optional[int] = None,
+        of: Optional[wire.Whose] = None,
+        offset: Optional[int] = None,
+    ) -> wire.StepChanges:
+        """Lists the combined changes of a session, message or step, without those that are undone.
+
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
+        """
+        params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
+        return cast(wire.StepChanges, self.call("step_changes", params))
+
+    def step_diff(
+        self,
+        *,
+        limit: Optional[int] = None,
+        max_bytes: Optional[int] = None,
+        of: Optional[wire.Whose] = None,
+        offset: Optional[int] = None,
+    ) -> wire.StepDiff:
+        """Returns the same changes as text that `git apply` accepts.
+
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
+        """
+        params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
+        return cast(wire.StepDiff, self.call("step_diff", params))
+
+    def step_diff_full(
+        self,
+        *,
+        limit: Optional[int] = None,
+        max_bytes: Optional[int] = None,
+        of: Optional[wire.Whose] = None,
+        offset: Optional[int] = None,
+    ) -> wire.StepDiffFull:
+        """Returns the same changes with both texts and the line counts of every file.
+
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
+        """
+        params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
+        return cast(wire.StepDiffFull, self.call("step_diff_full", params))
 
     def steps(
         self,
@@ -1097,15 +1174,15 @@ class Methods:
         *,
         messages: Sequence[str],
         session: str,
-    ) -> wire.WalkBack:
-        """Finds the state of a session at the beginning of a message.
+    ) -> wire.SnapshotBefore:
+        """Deprecated alias of `snapshot_before`.
 
         messages: The message, followed by earlier ones, newest first, as the client knows them. The first one
         stands for the state at its beginning, an earlier one for the state at its end.
         session: The session.
         """
         params: dict[str, Any] = {"messages": messages, "session": session}
-        return cast(wire.WalkBack, self.call("walk_back", params))
+        return cast(wire.SnapshotBefore, self.call("walk_back", params))
 
 
 class AsyncMethods:
@@ -1253,8 +1330,8 @@ class AsyncMethods:
         max_bytes: Optional[int] = None,
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
-    ) -> wire.Deeds:
-        """Lists the combined changes of a session, message or step, without those that are undone.
+    ) -> wire.StepChanges:
+        """Deprecated alias of `step_changes`.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -1262,7 +1339,7 @@ class AsyncMethods:
         offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
-        return cast(wire.Deeds, await self.call("deeds", params))
+        return cast(wire.StepChanges, await self.call("deeds", params))
 
     async def deeds_diff(
         self,
@@ -1271,8 +1348,8 @@ class AsyncMethods:
         max_bytes: Optional[int] = None,
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
-    ) -> wire.DeedsDiff:
-        """Returns the same changes as text that `git apply` accepts.
+    ) -> wire.StepDiff:
+        """Deprecated alias of `step_diff`.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -1280,7 +1357,7 @@ class AsyncMethods:
         offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
-        return cast(wire.DeedsDiff, await self.call("deeds_diff", params))
+        return cast(wire.StepDiff, await self.call("deeds_diff", params))
 
     async def deeds_full(
         self,
@@ -1289,8 +1366,8 @@ class AsyncMethods:
         max_bytes: Optional[int] = None,
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
-    ) -> wire.DeedsFull:
-        """Returns the same changes with both texts and the line counts of every file.
+    ) -> wire.StepDiffFull:
+        """Deprecated alias of `step_diff_full`.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -1298,7 +1375,7 @@ class AsyncMethods:
         offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
-        return cast(wire.DeedsFull, await self.call("deeds_full", params))
+        return cast(wire.StepDiffFull, await self.call("deeds_full", params))
 
     async def diff(
         self,
@@ -1925,6 +2002,21 @@ class AsyncMethods:
         params: dict[str, Any] = {"hash": hash, "max_bytes": max_bytes, "offset": offset, "path": path}
         return cast(Union[wire.Shown, wire.Disabled], await self.call("show", params))
 
+    async def snapshot_before(
+        self,
+        *,
+        messages: Sequence[str],
+        session: str,
+    ) -> wire.SnapshotBefore:
+        """Finds the state of a session at the beginning of a message.
+
+        messages: The message, followed by earlier ones, newest first, as the client knows them. The first one
+        stands for the state at its beginning, an earlier one for the state at its end.
+        session: The session.
+        """
+        params: dict[str, Any] = {"messages": messages, "session": session}
+        return cast(wire.SnapshotBefore, await self.call("snapshot_before", params))
+
     async def status(self) -> wire.Status:
         """Returns the status of the work tree and its store; changes nothing."""
         params: dict[str, Any] = {}
@@ -1941,6 +2033,60 @@ class AsyncMethods:
         """
         params: dict[str, Any] = {"step": step}
         return cast(wire.ShownStep, await self.call("step", params))
+
+    async def step_changes(
+        self,
+        *,
+        limit: Optional[int] = None,
+        max_bytes: Optional[int] = None,
+        of: Optional[wire.Whose] = None,
+        offset: Optional[int] = None,
+    ) -> wire.StepChanges:
+        """Lists the combined changes of a session, message or step, without those that are undone.
+
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
+        """
+        params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
+        return cast(wire.StepChanges, await self.call("step_changes", params))
+
+    async def step_diff(
+        self,
+        *,
+        limit: Optional[int] = None,
+        max_bytes: Optional[int] = None,
+        of: Optional[wire.Whose] = None,
+        offset: Optional[int] = None,
+    ) -> wire.StepDiff:
+        """Returns the same changes as text that `git apply` accepts.
+
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
+        """
+        params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
+        return cast(wire.StepDiff, await self.call("step_diff", params))
+
+    async def step_diff_full(
+        self,
+        *,
+        limit: Optional[int] = None,
+        max_bytes: Optional[int] = None,
+        of: Optional[wire.Whose] = None,
+        offset: Optional[int] = None,
+    ) -> wire.StepDiffFull:
+        """Returns the same changes with both texts and the line counts of every file.
+
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
+        """
+        params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
+        return cast(wire.StepDiffFull, await self.call("step_diff_full", params))
 
     async def steps(
         self,
@@ -2078,12 +2224,12 @@ class AsyncMethods:
         *,
         messages: Sequence[str],
         session: str,
-    ) -> wire.WalkBack:
-        """Finds the state of a session at the beginning of a message.
+    ) -> wire.SnapshotBefore:
+        """Deprecated alias of `snapshot_before`.
 
         messages: The message, followed by earlier ones, newest first, as the client knows them. The first one
         stands for the state at its beginning, an earlier one for the state at its end.
         session: The session.
         """
         params: dict[str, Any] = {"messages": messages, "session": session}
-        return cast(wire.WalkBack, await self.call("walk_back", params))
+        return cast(wire.SnapshotBefore, await self.call("walk_back", params))

@@ -74,7 +74,7 @@ class _Base:
         return RevertInfo(state.boundary.message, state.boundary.part, state.before, text)
 
     def _diff(self) -> "Flow[list[wire.FileDiff]]":
-        found = yield from pages("deeds_full", {"of": {"session": self.id}})
+        found = yield from pages("step_diff_full", {"of": {"session": self.id}})
         return [file for page in found for file in page.files]
 
     def _steps(self) -> "Flow[list[wire.StepRecord]]":

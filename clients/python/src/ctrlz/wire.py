@@ -393,23 +393,16 @@ class DamagedPack:
 
 
 @dataclass(frozen=True)
-class Deeds:
-    """The combined changes of steps: per file, from before the first step to after the last one."""
-    files: list[Change]
-    """The changed files, sorted by path."""
-    next: Optional[int]
-    """`offset` of the next page; `null` on the last page."""
-    total: int
-    """Number of changed files in total."""
-
-
-@dataclass(frozen=True)
-class DeedsDiff:
-    """The combined changes of steps as a patch that `git apply` accepts."""
+class Diff:
+    """The difference between two snapshots as a patch that `git apply` accepts."""
+    from_: str
+    """The earlier snapshot."""
     next: Optional[int]
     """`offset` of the next page; `null` on the last page."""
     text: str
     """The patch, in whole files. Bytes that are not UTF-8 are replaced."""
+    to: str
+    """The later snapshot."""
     total: int
     """Number of changed files in total."""
     truncated: bool
@@ -443,45 +436,6 @@ class FileDiff:
     """The later bytes in base64, if they are not UTF-8."""
     before_base64: Optional[str] = None
     """The earlier bytes in base64, if they are not UTF-8."""
-
-
-@dataclass(frozen=True)
-class DeedsFull:
-    """The combined changes of steps, with the texts of every file."""
-    files: list[FileDiff]
-    """The changed files, sorted by path."""
-    next: Optional[int]
-    """`offset` of the next page; `null` on the last page."""
-    total: int
-    """Number of changed files in total."""
-    truncated: bool
-    """Whether `max_bytes` or `limit` was reached before the last file."""
-
-
-WhoseSession = TypedDict("WhoseSession", {"session": str})
-WhoseMessage = TypedDict("WhoseMessage", {"message": str})
-WhoseStep = TypedDict("WhoseStep", {"step": str})
-#: The steps whose changes are requested.
-Whose = Union[Literal["all"], WhoseSession, WhoseMessage, WhoseStep]
-
-
-@dataclass(frozen=True)
-class Diff:
-    """The difference between two snapshots as a patch that `git apply` accepts."""
-    from_: str
-    """The earlier snapshot."""
-    next: Optional[int]
-    """`offset` of the next page; `null` on the last page."""
-    text: str
-    """The patch, in whole files. Bytes that are not UTF-8 are replaced."""
-    to: str
-    """The later snapshot."""
-    total: int
-    """Number of changed files in total."""
-    truncated: bool
-    """Whether `max_bytes` or `limit` was reached before the last file."""
-    text_base64: Optional[str] = None
-    """The exact bytes in base64, if the patch is not UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -1387,6 +1341,25 @@ class Snapshot:
     """A path for which the user's git index has a wrong id. Nothing is borrowed in that case."""
 
 
+#: Outcome of the search for a message.
+SnapshotBeforeOutcome = Literal["found", "expired", "nothing"]
+
+
+@dataclass(frozen=True)
+class SnapshotBefore:
+    """The state of a session at a message."""
+    message: Optional[str]
+    """The message that was found; `null` if none has recorded steps."""
+    operation: Optional[str]
+    """The operation that recorded the snapshot."""
+    outcome: SnapshotBeforeOutcome
+    """Outcome of the search."""
+    snapshot: Optional[str]
+    """The snapshot at its beginning, or at its end if it is not the first message of the request;
+    `null` unless it was found.
+    """
+
+
 @dataclass(frozen=True)
 class Watcher:
     """State of the watcher of a work tree. With a watcher, snapshots scan only changed paths."""
@@ -1466,6 +1439,52 @@ class StepBegun:
     """Ignored or large files that the tool names and that were not captured, because they exceed
     the size limit, the quota or the time limit.
     """
+
+
+@dataclass(frozen=True)
+class StepChanges:
+    """The combined changes of steps: per file, from before the first step to after the last one."""
+    files: list[Change]
+    """The changed files, sorted by path."""
+    next: Optional[int]
+    """`offset` of the next page; `null` on the last page."""
+    total: int
+    """Number of changed files in total."""
+
+
+WhoseSession = TypedDict("WhoseSession", {"session": str})
+WhoseMessage = TypedDict("WhoseMessage", {"message": str})
+WhoseStep = TypedDict("WhoseStep", {"step": str})
+#: The steps whose changes are requested.
+Whose = Union[Literal["all"], WhoseSession, WhoseMessage, WhoseStep]
+
+
+@dataclass(frozen=True)
+class StepDiff:
+    """The combined changes of steps as a patch that `git apply` accepts."""
+    next: Optional[int]
+    """`offset` of the next page; `null` on the last page."""
+    text: str
+    """The patch, in whole files. Bytes that are not UTF-8 are replaced."""
+    total: int
+    """Number of changed files in total."""
+    truncated: bool
+    """Whether `max_bytes` or `limit` was reached before the last file."""
+    text_base64: Optional[str] = None
+    """The exact bytes in base64, if the patch is not UTF-8."""
+
+
+@dataclass(frozen=True)
+class StepDiffFull:
+    """The combined changes of steps, with the texts of every file."""
+    files: list[FileDiff]
+    """The changed files, sorted by path."""
+    next: Optional[int]
+    """`offset` of the next page; `null` on the last page."""
+    total: int
+    """Number of changed files in total."""
+    truncated: bool
+    """Whether `max_bytes` or `limit` was reached before the last file."""
 
 
 @dataclass(frozen=True)
@@ -1588,22 +1607,3 @@ class Versions:
     """Number of versions in total."""
     versions: list[Version]
     """Its versions, newest first."""
-
-
-#: Outcome of the search for a message.
-WalkBackOutcome = Literal["found", "expired", "nothing"]
-
-
-@dataclass(frozen=True)
-class WalkBack:
-    """The state of a session at a message."""
-    message: Optional[str]
-    """The message that was found; `null` if none has recorded steps."""
-    operation: Optional[str]
-    """The operation that recorded the snapshot."""
-    outcome: WalkBackOutcome
-    """Outcome of the search."""
-    snapshot: Optional[str]
-    """The snapshot at its beginning, or at its end if it is not the first message of the request;
-    `null` unless it was found.
-    """

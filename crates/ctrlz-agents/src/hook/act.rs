@@ -213,7 +213,7 @@ impl Handling<'_> {
                 call.map(|call| edits(self.event, call, workspace.root())).unwrap_or_default();
             let failed = call.is_some_and(|call| call.failed);
             let end = StepEnd { duration: duration_ms.map(since), refused, failed, edits };
-            match workspace.end_step_with(step, &end, self.progress) {
+            match workspace.end_step(step, &end, self.progress) {
                 Ok(ended) => warn_of_losses(&mut notice, &ended.uncaptured),
                 // Another hook ended the step first.
                 Err(Error::Session(SessionError::NoSuchStep { .. })) => (),

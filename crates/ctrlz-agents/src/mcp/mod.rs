@@ -26,7 +26,7 @@ use tools::{MAX_TEXT_BYTES, TOOLS};
 /// Upper bound on concurrent calls. Further calls wait.
 const MAX_CALLS: usize = 4;
 /// Upper bound on the bytes of borrowed blobs that one call copies into the store.
-const MAX_ABSORBED_BYTES: u64 = 32 << 20;
+const MAX_COPIED_BYTES: u64 = 32 << 20;
 
 const INSTRUCTIONS: &str = "ctrlz records what is done in this project and takes any of it back. Use `list` to see \
     what was done, `diff` to see changes, `undo` with dry_run before `undo`. An undo keeps what the user did since \
@@ -137,7 +137,7 @@ impl Server {
                 host.rest(workspace);
                 if answer.borrowing {
                     // Best effort: every later command continues the copy.
-                    workspace.absorb(MAX_ABSORBED_BYTES).ok();
+                    workspace.copy_borrowed(MAX_COPIED_BYTES).ok();
                 }
             }
             drop(turn);

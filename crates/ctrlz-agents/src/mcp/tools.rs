@@ -204,7 +204,7 @@ fn diff(arguments: &Arguments<'_>) -> Result<(&'static str, Value), String> {
     for name in of {
         if let Some(id) = arguments.text(name)? {
             let of = Value::Object(Map::from_iter([(name.to_owned(), Value::from(id))]));
-            return Ok(("deeds_diff", json!({ "of": of, "max_bytes": MAX_TEXT_BYTES })));
+            return Ok(("step_diff", json!({ "of": of, "max_bytes": MAX_TEXT_BYTES })));
         }
     }
     let from =

@@ -331,7 +331,9 @@ impl Worker {
         while let Some(work) = self.queue.take() {
             match work {
                 Work::Call(call) => self.answer(*call),
-                Work::Absorb { workspace, lane, left } => self.absorb(workspace, lane, left),
+                Work::CopyBorrowed { workspace, lane, left } => {
+                    self.copy_borrowed(workspace, lane, left);
+                }
             }
         }
     }
@@ -365,22 +367,22 @@ impl Worker {
         drop(catch_unwind(AssertUnwindSafe(|| self.host.rest(&workspace))));
         if borrowing {
             let workspace = Box::new(workspace);
-            self.queue.push_quietly(Work::Absorb { workspace, lane, left: u64::MAX });
+            self.queue.push_quietly(Work::CopyBorrowed { workspace, lane, left: u64::MAX });
         }
     }
 
     /// Copies some of the borrowed blobs, then requeues the rest so that other calls can run.
-    fn absorb(&self, workspace: Box<Workspace>, lane: String, left: u64) {
+    fn copy_borrowed(&self, workspace: Box<Workspace>, lane: String, left: u64) {
         /// Upper bound on the bytes copied at a time: calls on the work tree wait meanwhile.
         const SLICE_BYTES: u64 = 32 << 20;
-        let now = catch_unwind(AssertUnwindSafe(|| workspace.absorb(SLICE_BYTES)));
+        let now = catch_unwind(AssertUnwindSafe(|| workspace.copy_borrowed(SLICE_BYTES)));
         self.queue.done(Some(&lane), None);
         // After an error or without progress, the rest is left to the next snapshot.
         if let Ok(Ok(now)) = now
             && now > 0
             && now < left
         {
-            self.queue.push_quietly(Work::Absorb { workspace, lane, left: now });
+            self.queue.push_quietly(Work::CopyBorrowed { workspace, lane, left: now });
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) enum Work {
     Call(Box<Call>),
     /// Copies borrowed blobs in the background. `left` is the number of blobs that were still
     /// borrowed last time.
-    Absorb {
+    CopyBorrowed {
         workspace: Box<Workspace>,
         lane: String,
         left: u64,
@@ -52,7 +52,7 @@ impl Work {
         match self {
             Work::Call(call) if call.access == Access::Reads => None,
             Work::Call(call) => Some(&call.lane),
-            Work::Absorb { lane, .. } => Some(lane),
+            Work::CopyBorrowed { lane, .. } => Some(lane),
         }
     }
 
@@ -60,7 +60,7 @@ impl Work {
     fn is_call(&self, id: &Value) -> bool {
         let own = match self {
             Work::Call(call) => call.id.as_ref(),
-            Work::Absorb { .. } => None,
+            Work::CopyBorrowed { .. } => None,
         };
         own.is_some_and(|own| own.value == *id)
     }
@@ -68,7 +68,7 @@ impl Work {
     fn bytes(&self) -> usize {
         match self {
             Work::Call(call) => call.bytes,
-            Work::Absorb { .. } => 0,
+            Work::CopyBorrowed { .. } => 0,
         }
     }
 }
@@ -131,8 +131,9 @@ impl Queue {
     /// is already waiting.
     pub(super) fn push_quietly(&self, work: Work) {
         let mut state = self.lock();
-        let same =
-            |other: &Work| matches!(other, Work::Absorb { .. }) && other.lane() == work.lane();
+        let same = |other: &Work| {
+            matches!(other, Work::CopyBorrowed { .. }) && other.lane() == work.lane()
+        };
         if !state.closed && !state.waiting.iter().any(same) {
             state.waiting.push_back(work);
             drop(state);
@@ -191,7 +192,7 @@ impl Queue {
         state.waiting_bytes -= work.bytes();
         match work {
             Work::Call(call) => Some(*call),
-            Work::Absorb { .. } => None,
+            Work::CopyBorrowed { .. } => None,
         }
     }
 
@@ -218,7 +219,7 @@ impl Queue {
         self.changed.notify_all();
         let call = |work| match work {
             Work::Call(call) => Some(*call),
-            Work::Absorb { .. } => None,
+            Work::CopyBorrowed { .. } => None,
         };
         waiting.into_iter().filter_map(call).collect()
     }

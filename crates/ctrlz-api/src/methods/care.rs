@@ -71,9 +71,9 @@ pub fn gc(call: &Call<'_>, params: &GcParams) -> Result<CareReport, MethodError>
         thorough: params.thorough,
     };
     let report = if params.dry_run {
-        call.workspace.foresee_care(&retention, call.progress)?
+        call.maintenance().plan_collect(&retention, call.progress)?
     } else {
-        call.workspace.care(&retention, call.progress)?
+        call.maintenance().collect(&retention, call.progress)?
     };
     Ok(CareReport::from(&report))
 }
@@ -89,12 +89,12 @@ pub struct DuParams {
 /// Runs the method `du`.
 pub fn du(call: &Call<'_>, params: &DuParams) -> Result<DiskUse, MethodError> {
     let top = usize::try_from(params.top.unwrap_or(10)).unwrap_or(usize::MAX);
-    Ok(DiskUse::from(&call.workspace.disk_use(top, call.progress)?))
+    Ok(DiskUse::from(&call.maintenance().disk_use(top, call.progress)?))
 }
 
 /// Runs the method `repair`.
 pub fn repair(call: &Call<'_>, _: &NoParams) -> Result<RepairReport, MethodError> {
-    Ok(RepairReport::from(&call.workspace.repair(call.progress)?))
+    Ok(RepairReport::from(&call.maintenance().repair(call.progress)?))
 }
 
 /// Parameters of `release_session`.
@@ -111,9 +111,9 @@ pub struct ReleaseParams {
 
 /// Runs the method `release_session`.
 pub fn release_session(call: &Call<'_>, params: &ReleaseParams) -> Result<Released, MethodError> {
-    call.workspace.release_session(&params.session)?;
+    call.maintenance().release_session(&params.session)?;
     if params.remove_store {
-        call.workspace.remove_store()?;
+        call.maintenance().remove_store()?;
     }
     Ok(Released { session: params.session.clone(), store_removed: params.remove_store })
 }
@@ -154,9 +154,11 @@ pub fn purge(call: &Call<'_>, params: &PurgeParams) -> Result<PurgeReport, Metho
                 return Err(error.into());
             }
             let options = PurgeOptions { everywhere: params.everywhere };
-            call.workspace.purge(&path, options, call.progress)?
+            call.maintenance().purge(&path, options, call.progress)?
         }
-        (None, Some(text)) if params.confirm => call.workspace.purge_text(text, call.progress)?,
+        (None, Some(text)) if params.confirm => {
+            call.maintenance().purge_text(text, call.progress)?
+        }
         (None, Some(_)) => {
             let message = "the text would be gone from every label for good".to_owned();
             return Err(unconfirmed(message).into());

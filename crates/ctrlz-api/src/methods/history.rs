@@ -14,12 +14,12 @@ use crate::log::{
 use crate::method::{Call, Method};
 use crate::path::{WirePath, bounded};
 use crate::session::{
-    OpenSteps, Reverted, Sessions, ShownStep, StepRecord, Steps, WalkBack, pending_revert,
+    OpenSteps, Reverted, Sessions, ShownStep, SnapshotBefore, StepRecord, Steps, pending_revert,
 };
-use crate::snapshot::{Change, Deeds, DeedsDiff, DeedsFull};
+use crate::snapshot::{Change, StepChanges, StepDiff, StepDiffFull};
 
 const OF_LOGS: &[&str] = &["no_such_session", "unknown_operation"];
-const OF_DEEDS: &[&str] =
+const OF_STEPS: &[&str] =
     &["nothing_to_undo", "no_such_session", "no_such_message", "no_such_step"];
 
 pub(super) fn table() -> Vec<Method> {
@@ -51,10 +51,14 @@ fn of_sessions() -> Vec<Method> {
         Method::reads("step", "Returns the record of one step and its changes.", step).errors(&["no_such_step"]),
         Method::reads("sessions", "Lists the sessions that changed something, most recently active first.", sessions),
         Method::reads("revert_state", "Returns the pending revert of a session, which can still be moved or reversed.", revert_state),
-        Method::reads("walk_back", "Finds the state of a session at the beginning of a message.", walk_back),
-        Method::reads("deeds", "Lists the combined changes of a session, message or step, without those that are undone.", deeds).errors(OF_DEEDS),
-        Method::reads("deeds_diff", "Returns the same changes as text that `git apply` accepts.", deeds_diff).errors(OF_DEEDS),
-        Method::reads("deeds_full", "Returns the same changes with both texts and the line counts of every file.", deeds_full).errors(OF_DEEDS),
+        Method::reads("snapshot_before", "Finds the state of a session at the beginning of a message.", snapshot_before),
+        Method::reads("step_changes", "Lists the combined changes of a session, message or step, without those that are undone.", step_changes).errors(OF_STEPS),
+        Method::reads("step_diff", "Returns the same changes as text that `git apply` accepts.", step_diff).errors(OF_STEPS),
+        Method::reads("step_diff_full", "Returns the same changes with both texts and the line counts of every file.", step_diff_full).errors(OF_STEPS),
+        Method::reads("walk_back", "Deprecated alias of `snapshot_before`.", snapshot_before),
+        Method::reads("deeds", "Deprecated alias of `step_changes`.", step_changes).errors(OF_STEPS),
+        Method::reads("deeds_diff", "Deprecated alias of `step_diff`.", step_diff).errors(OF_STEPS),
+        Method::reads("deeds_full", "Deprecated alias of `step_diff_full`.", step_diff_full).errors(OF_STEPS),
     ]
 }
 
@@ -193,10 +197,10 @@ pub fn revert_state(call: &Call<'_>, params: &RevertStateParams) -> Result<Rever
     Ok(Reverted { reverted: state.as_ref().map(Into::into) })
 }
 
-/// Parameters of `walk_back`.
+/// Parameters of `snapshot_before`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct WalkBackParams {
+struct SnapshotBeforeParams {
     /// The session.
     session: String,
     /// The message, followed by earlier ones, newest first, as the client knows them. The first one
@@ -205,8 +209,11 @@ struct WalkBackParams {
     messages: Vec<String>,
 }
 
-fn walk_back(call: &Call<'_>, params: &WalkBackParams) -> Result<WalkBack, MethodError> {
-    Ok(call.workspace.walk_back(&params.session, &params.messages)?.into())
+fn snapshot_before(
+    call: &Call<'_>,
+    params: &SnapshotBeforeParams,
+) -> Result<SnapshotBefore, MethodError> {
+    Ok(call.workspace.snapshot_before(&params.session, &params.messages)?.into())
 }
 
 /// The steps whose changes are requested.
@@ -224,10 +231,10 @@ pub enum Whose {
     Step(String),
 }
 
-/// Parameters of `deeds`, `deeds_diff` and `deeds_full`.
+/// Parameters of `step_changes`, `step_diff` and `step_diff_full`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct DeedsParams {
+pub struct StepChangesParams {
     /// The steps whose changes are requested. Default: all.
     #[serde(default)]
     pub of: Whose,
@@ -240,36 +247,42 @@ pub struct DeedsParams {
     pub max_bytes: Option<u64>,
 }
 
-impl DeedsParams {
+impl StepChangesParams {
     /// Returns the steps in the form of the engine.
-    pub fn of(&self) -> ctrlz::Deeds {
+    pub fn of(&self) -> ctrlz::StepScope {
         match self.of.clone() {
-            Whose::All => ctrlz::Deeds::All,
-            Whose::Session(session) => ctrlz::Deeds::Session(session),
-            Whose::Message(message) => ctrlz::Deeds::Message(message),
-            Whose::Step(step) => ctrlz::Deeds::Step(step),
+            Whose::All => ctrlz::StepScope::All,
+            Whose::Session(session) => ctrlz::StepScope::Session(session),
+            Whose::Message(message) => ctrlz::StepScope::Message(message),
+            Whose::Step(step) => ctrlz::StepScope::Step(step),
         }
     }
 
     fn part(&self) -> Part {
-        let DeedsParams { offset, limit, max_bytes, .. } = *self;
+        let StepChangesParams { offset, limit, max_bytes, .. } = *self;
         Part { offset, limit, max_bytes }
     }
 }
 
-/// Runs the method `deeds`.
-pub fn deeds(call: &Call<'_>, params: &DeedsParams) -> Result<Deeds, MethodError> {
-    let changes = call.workspace.deeds(&params.of())?;
+/// Runs the method `step_changes`.
+pub fn step_changes(
+    call: &Call<'_>,
+    params: &StepChangesParams,
+) -> Result<StepChanges, MethodError> {
+    let changes = call.workspace.step_changes(&params.of())?;
     let (changes, total, next) = page(changes, params.offset, params.limit);
-    Ok(Deeds { files: changes.iter().map(Change::from).collect(), total, next })
+    Ok(StepChanges { files: changes.iter().map(Change::from).collect(), total, next })
 }
 
-fn deeds_diff(call: &Call<'_>, params: &DeedsParams) -> Result<DeedsDiff, MethodError> {
-    params.part().text_of(call, call.workspace.deeds_full(&params.of())?)
+fn step_diff(call: &Call<'_>, params: &StepChangesParams) -> Result<StepDiff, MethodError> {
+    params.part().text_of(call, call.workspace.step_diff_full(&params.of())?)
 }
 
-fn deeds_full(call: &Call<'_>, params: &DeedsParams) -> Result<DeedsFull, MethodError> {
-    params.part().texts_of(call, call.workspace.deeds_full(&params.of())?)
+fn step_diff_full(
+    call: &Call<'_>,
+    params: &StepChangesParams,
+) -> Result<StepDiffFull, MethodError> {
+    params.part().texts_of(call, call.workspace.step_diff_full(&params.of())?)
 }
 
 /// Parameters of `blame` and `versions`.
@@ -288,7 +301,7 @@ pub struct HistoryParams {
 /// Runs the method `blame`.
 pub fn blame(call: &Call<'_>, params: &HistoryParams) -> Result<Blame, MethodError> {
     let path = call.file(&params.path)?;
-    let lines = call.workspace.blame(&path)?;
+    let lines = call.workspace.blame(&path, None)?;
     let (lines, total, next) = page(lines, params.offset, params.limit);
     Ok(Blame { path: path.into(), lines: lines.iter().map(BlameLine::from).collect(), total, next })
 }
@@ -315,9 +328,10 @@ pub struct LostParams {
 
 /// Runs the method `lost`.
 pub fn lost(call: &Call<'_>, params: &LostParams) -> Result<Lost, MethodError> {
-    let (lost, total, next) = page(call.workspace.lost()?, params.offset, params.limit);
+    let files = call.workspace.lost_files();
+    let (lost, total, next) = page(files.list()?, params.offset, params.limit);
     let lost = lost.iter().map(LostFile::from).collect();
-    let uncaptured = call.workspace.lost_uncaptured()?;
+    let uncaptured = files.uncaptured()?;
     let uncaptured = uncaptured.iter().map(LostUncaptured::from).collect();
     Ok(Lost { lost, total, next, uncaptured })
 }

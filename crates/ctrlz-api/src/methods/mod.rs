@@ -15,9 +15,9 @@ pub use care::{
     DuParams, GcParams, PurgeParams, ReleaseParams, du, gc, purge, release_session, repair,
 };
 pub use history::{
-    DeedsParams, HistoryParams, LostParams, OperationParams, RevertStateParams, StepParams,
-    StepsParams, TimelineParams, Whose, blame, checkpoints, deeds, lost, operation, revert_state,
-    sessions, step, steps, timeline, versions,
+    HistoryParams, LostParams, OperationParams, RevertStateParams, StepChangesParams, StepParams,
+    StepsParams, TimelineParams, Whose, blame, checkpoints, lost, operation, revert_state,
+    sessions, step, step_changes, steps, timeline, versions,
 };
 pub use reading::{ListParams, ShowParams, list_files, show, status, verify};
 pub use recording::{CompareParams, PatchParams, TrackParams, changes, patch, track};

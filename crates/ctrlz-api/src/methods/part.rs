@@ -5,7 +5,7 @@ use ctrlz::Diffs;
 use super::{DEFAULT_LIMIT, DEFAULT_MAX_BYTES};
 use crate::error::MethodError;
 use crate::method::Call;
-use crate::snapshot::{DeedsDiff, DeedsFull, FileDiff};
+use crate::snapshot::{FileDiff, StepDiff, StepDiffFull};
 
 /// The requested page of the changed files.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ impl Part {
         self,
         call: &Call<'_>,
         mut diffs: Diffs,
-    ) -> Result<DeedsDiff, MethodError> {
+    ) -> Result<StepDiff, MethodError> {
         let total = self.start(&mut diffs);
         let mut bytes: Vec<u8> = Vec::new();
         let mut given = 0;
@@ -70,7 +70,7 @@ impl Part {
                 (String::from_utf8_lossy(bytes).into_owned(), Some(ctrlz::base64(bytes)))
             }
         };
-        Ok(DeedsDiff { text, text_base64, truncated: next.is_some(), next, total })
+        Ok(StepDiff { text, text_base64, truncated: next.is_some(), next, total })
     }
 
     /// Returns the page with both texts of every file.
@@ -78,7 +78,7 @@ impl Part {
         self,
         call: &Call<'_>,
         mut diffs: Diffs,
-    ) -> Result<DeedsFull, MethodError> {
+    ) -> Result<StepDiffFull, MethodError> {
         let total = self.start(&mut diffs);
         let mut files: Vec<FileDiff> = Vec::new();
         let mut size = 0;
@@ -98,6 +98,6 @@ impl Part {
             files.push(file);
         }
         let next = self.next(files.len() as u64, total);
-        Ok(DeedsFull { files, truncated: next.is_some(), next, total })
+        Ok(StepDiffFull { files, truncated: next.is_some(), next, total })
     }
 }

@@ -165,5 +165,5 @@ pub fn status(call: &Call<'_>, _: &NoParams) -> Result<Status, MethodError> {
 
 /// Runs the method `verify`.
 pub fn verify(call: &Call<'_>, _: &NoParams) -> Result<Verification, MethodError> {
-    Ok(Verification::from(&call.workspace.verify(call.progress)?))
+    Ok(Verification::from(&call.maintenance().verify(call.progress)?))
 }

@@ -10,7 +10,7 @@ use crate::error::MethodError;
 use crate::method::{Call, Method, Permanence};
 use crate::path::{Hash, WirePath, bounded};
 use crate::snapshot::{
-    Change, Changes, DeedsDiff, DeedsFull, Diff, DiffFull, Patch, Skipped, Snapshot, all_skipped,
+    Change, Changes, Diff, DiffFull, Patch, Skipped, Snapshot, StepDiff, StepDiffFull, all_skipped,
     is_complete,
 };
 
@@ -155,13 +155,13 @@ struct Compared {
 
 fn diff(call: &Call<'_>, params: &CompareParams) -> Result<Diff, MethodError> {
     let Compared { from, to, diffs, part } = diffs(call, params)?;
-    let DeedsDiff { text, text_base64, truncated, next, total } = part.text_of(call, diffs)?;
+    let StepDiff { text, text_base64, truncated, next, total } = part.text_of(call, diffs)?;
     let (from, to) = (from.into(), to.into());
     Ok(Diff { from, to, text, text_base64, truncated, next, total })
 }
 
 fn diff_full(call: &Call<'_>, params: &CompareParams) -> Result<DiffFull, MethodError> {
     let Compared { from, to, diffs, part } = diffs(call, params)?;
-    let DeedsFull { files, truncated, next, total } = part.texts_of(call, diffs)?;
+    let StepDiffFull { files, truncated, next, total } = part.texts_of(call, diffs)?;
     Ok(DiffFull { from: from.into(), to: to.into(), files, truncated, next, total })
 }

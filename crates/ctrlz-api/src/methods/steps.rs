@@ -132,7 +132,7 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, Method
     // Avoids a lock and opening the store if nothing is borrowed.
     if begun.borrowed > 0 {
         // Errors are ignored: the step has begun, and the next snapshot resumes the copying.
-        let left = call.workspace.absorb(AT_ONCE_BYTES).unwrap_or(0);
+        let left = call.workspace.copy_borrowed(AT_ONCE_BYTES).unwrap_or(0);
         call.borrowing.set(left > 0);
     }
     Ok(StepBegun::from(&begun))
@@ -174,7 +174,7 @@ fn end_step(call: &Call<'_>, params: &EndParams) -> Result<StepEnded, MethodErro
         refused: params.refused,
         ..StepEnd::default()
     };
-    Ok(StepEnded::from(&call.workspace.end_step_with(&params.step, &end, call.progress)?))
+    Ok(StepEnded::from(&call.workspace.end_step(&params.step, &end, call.progress)?))
 }
 
 /// Parameters of `note_failure`.

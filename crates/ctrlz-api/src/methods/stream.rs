@@ -3,7 +3,7 @@
 use ctrlz::Diffs;
 use serde_json::to_vec;
 
-use super::history::DeedsParams;
+use super::history::StepChangesParams;
 use super::reading::FileParams;
 use super::recording::CompareParams;
 use crate::error::{MethodError, WireError};
@@ -17,10 +17,10 @@ pub enum Stream {
     Diff,
     /// The result of `diff_full`, one file as JSON per line.
     DiffFull,
-    /// The result of `deeds_diff`, as a patch.
-    DeedsDiff,
-    /// The result of `deeds_full`, one file as JSON per line.
-    DeedsFull,
+    /// The result of `step_diff`, as a patch.
+    StepDiff,
+    /// The result of `step_diff_full`, one file as JSON per line.
+    StepDiffFull,
     /// The bytes of a file of a snapshot.
     File,
 }
@@ -44,8 +44,8 @@ impl Stream {
         match self {
             Stream::Diff => "diff",
             Stream::DiffFull => "diff_full",
-            Stream::DeedsDiff => "deeds_diff",
-            Stream::DeedsFull => "deeds_full",
+            Stream::StepDiff => "step_diff",
+            Stream::StepDiffFull => "step_diff_full",
             Stream::File => "get_file_at",
         }
     }
@@ -65,12 +65,14 @@ impl Stream {
             Stream::DiffFull => {
                 with_call(params, context, |call, params| lines(call, between(call, params)?, sink))
             }
-            Stream::DeedsDiff => with_call(params, context, |call, params: &DeedsParams| {
-                texts(call, call.workspace.deeds_full(&params.of())?, sink)
+            Stream::StepDiff => with_call(params, context, |call, params: &StepChangesParams| {
+                texts(call, call.workspace.step_diff_full(&params.of())?, sink)
             }),
-            Stream::DeedsFull => with_call(params, context, |call, params: &DeedsParams| {
-                lines(call, call.workspace.deeds_full(&params.of())?, sink)
-            }),
+            Stream::StepDiffFull => {
+                with_call(params, context, |call, params: &StepChangesParams| {
+                    lines(call, call.workspace.step_diff_full(&params.of())?, sink)
+                })
+            }
             Stream::File => with_call(params, context, |call, params: &FileParams| {
                 let path = call.file(&params.path)?;
                 let bytes = call.workspace.file_at(&call.snapshot(&params.hash)?, &path)?;

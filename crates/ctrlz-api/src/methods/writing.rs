@@ -227,7 +227,7 @@ pub struct RecoverParams {
 /// Runs the method `plan_recover`.
 pub fn plan_recover(call: &Call<'_>, params: &RecoverParams) -> Result<Plan, MethodError> {
     let (path, in_use) = (call.file(&params.path)?, params.in_use.read());
-    let plan = call.workspace.plan_recover(&path, in_use, call.progress)?;
+    let plan = call.workspace.lost_files().plan(&path, in_use, call.progress)?;
     check_plan(expected(params.plan.as_ref())?, plan.hash)?;
     Ok(Plan::from(&plan))
 }
@@ -243,5 +243,5 @@ pub fn recover(call: &Call<'_>, params: &RecoverParams) -> Result<RestoreReport,
         ..RestoreOptions::default()
     };
     let path = call.file(&params.path)?;
-    Ok(RestoreReport::from(&call.workspace.recover(&path, &options, call.progress)?))
+    Ok(RestoreReport::from(&call.workspace.lost_files().recover(&path, &options, call.progress)?))
 }

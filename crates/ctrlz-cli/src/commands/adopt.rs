@@ -36,13 +36,13 @@ impl AdoptArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &AdoptArgs, out: &mut Output) -> Result<Done, Failure> {
-    let workspace = place.workspace();
+    let transfer = place.workspace().transfer();
     let adopted = match &args.path {
         Some(path) => {
             let path = place.dir().join(path);
-            Some(watched(|progress| workspace.adopt(&path, progress))?)
+            Some(watched(|progress| transfer.adopt(&path, progress))?)
         }
-        None => watched(|progress| workspace.finish_adoption(progress))?,
+        None => watched(|progress| transfer.finish_adoption(progress))?,
     };
     let Some(adopted) = adopted else {
         out.line("no import is pending")?;
@@ -66,7 +66,7 @@ pub(crate) fn run(place: &Place, args: &AdoptArgs, out: &mut Output) -> Result<D
 /// Starts a detached process for a pending import. Errors are ignored: the next command tries
 /// again.
 pub(crate) fn begin(place: &Place) {
-    if matches!(place.workspace().has_pending_adoption(), Ok(true)) {
+    if matches!(place.workspace().transfer().has_pending_adoption(), Ok(true)) {
         detached::start(place, &["adopt", "--background"]).ok();
     }
 }

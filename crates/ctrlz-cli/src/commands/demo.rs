@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ctrlz::{
-    Options, Progress, StepInfo, StepStart, UndoOptions, UndoReport, UndoScope, Workspace,
+    Options, Progress, StepEnd, StepInfo, StepStart, UndoOptions, UndoReport, UndoScope, Workspace,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -130,7 +130,7 @@ impl Stage {
         let start = StepStart { info, ..StepStart::default() };
         let step = self.workspace.begin_step(start, &progress)?.step;
         work()?;
-        self.workspace.end_step(&step, &progress)?;
+        self.workspace.end_step(&step, &StepEnd::default(), &progress)?;
         Ok(())
     }
 

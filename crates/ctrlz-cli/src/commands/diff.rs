@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::PathBuf;
 
-use ctrlz::{ChangeStatus, Deeds, Diffs, FileDiff, ObjectId};
-use ctrlz_api::methods::{self, CompareParams, DeedsParams, TrackParams, Whose};
+use ctrlz::{ChangeStatus, Diffs, FileDiff, ObjectId, StepScope};
+use ctrlz_api::methods::{self, CompareParams, StepChangesParams, TrackParams, Whose};
 
 use super::Done;
 use crate::failure::Failure;
@@ -23,25 +23,25 @@ use crate::render::{self, Output};
 #[derive(clap::Args, Debug)]
 pub(crate) struct DiffArgs {
     /// The earlier snapshot: its hash, an operation, a checkpoint, `latest` or `resume`
-    #[arg(value_name = "HASH", required_unless_present = "deeds", conflicts_with = "deeds")]
+    #[arg(value_name = "HASH", required_unless_present = "scope", conflicts_with = "scope")]
     from: Option<OsString>,
     /// The later snapshot; by default, the present state
     #[arg(value_name = "TO")]
     to: Option<OsString>,
     /// Show the changes of a session, including its sub-agents
-    #[arg(long, value_name = "ID", group = "deeds")]
+    #[arg(long, value_name = "ID", group = "scope")]
     session: Option<String>,
     /// Show the changes of one message
-    #[arg(long, value_name = "M", group = "deeds")]
+    #[arg(long, value_name = "M", group = "scope")]
     message: Option<String>,
     /// Show the changes of one step
-    #[arg(long, value_name = "ID", group = "deeds")]
+    #[arg(long, value_name = "ID", group = "scope")]
     step: Option<String>,
     /// Count lines per file, or print both texts with --json
     #[arg(long)]
     full: bool,
     /// Show only these paths
-    #[arg(last = true, value_name = "PATH", conflicts_with = "deeds")]
+    #[arg(last = true, value_name = "PATH", conflicts_with = "scope")]
     paths: Vec<PathBuf>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn run(place: &Place, args: &DiffArgs, out: &mut Output) -> Result<Do
     let form = Form { full: args.full, json: out.is_json() };
     match &args.from {
         Some(from) => show_between(place, args, from, form, out),
-        None => show_deeds(place, whose(args), form, out),
+        None => show_steps(place, whose(args), form, out),
     }
 }
 
@@ -109,18 +109,20 @@ fn whose(args: &DiffArgs) -> Whose {
     }
 }
 
-fn show_deeds(place: &Place, of: Whose, form: Form, out: &mut Output) -> Result<Done, Failure> {
+fn show_steps(place: &Place, of: Whose, form: Form, out: &mut Output) -> Result<Done, Failure> {
     let workspace = place.workspace();
-    let params = DeedsParams { of, limit: Some(u64::MAX), ..DeedsParams::default() };
-    let deeds: Deeds = params.of();
+    let params = StepChangesParams { of, limit: Some(u64::MAX), ..StepChangesParams::default() };
+    let scope: StepScope = params.of();
     match form {
         Form { full: false, json: false } => {
-            let diffs = workspace.deeds_full(&deeds)?;
+            let diffs = workspace.step_diff_full(&scope)?;
             out.contents(|out| diffs.write_unified(out))?;
         }
-        Form { full: false, json: true } => out.json(&place.read(methods::deeds, &params)?)?,
-        Form { full: true, json: false } => write_counts(workspace.deeds_full(&deeds)?, out)?,
-        Form { full: true, json: true } => write_texts(workspace.deeds_full(&deeds)?, out)?,
+        Form { full: false, json: true } => {
+            out.json(&place.read(methods::step_changes, &params)?)?;
+        }
+        Form { full: true, json: false } => write_counts(workspace.step_diff_full(&scope)?, out)?,
+        Form { full: true, json: true } => write_texts(workspace.step_diff_full(&scope)?, out)?,
     }
     Ok(Done::Complete)
 }

@@ -32,10 +32,10 @@ pub(crate) fn run(
     let captured = watched(|progress| place.workspace().track(&TrackOptions::default(), progress));
     judge(&mut checks, "status", before, |status, checks| check_status(place, status, checks));
     judge(&mut checks, "capture", captured, check_capture);
-    let verified = watched(|progress| place.workspace().verify(progress));
+    let verified = watched(|progress| place.workspace().maintenance().verify(progress));
     judge(&mut checks, "objects", verified, check_objects);
     if place.workspace().options().watch {
-        judge(&mut checks, "watcher", place.workspace().watcher(), check_watcher);
+        judge(&mut checks, "watcher", place.workspace().watcher().status(), check_watcher);
     }
     let works = checks.iter().all(|check| check.ok);
     check_agents(place, environment, &mut checks);
@@ -97,7 +97,7 @@ fn check_status(place: &Place, status: &Status, checks: &mut Vec<Check>) {
     if let Some(why) = &status.gc_failed {
         add("gc", false, format!("failed: {}", escape(why.as_bytes())));
     }
-    if let Ok(Some(why)) = place.workspace().care_due() {
+    if let Ok(Some(why)) = place.workspace().maintenance().collection_due() {
         add("gc", true, format!("due, {why}; it runs after the next track"));
     }
     if let Some(path) = &status.wrong_index {

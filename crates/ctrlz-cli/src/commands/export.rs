@@ -41,7 +41,8 @@ pub(crate) fn run(place: &Place, args: &ExportArgs, out: &mut Output) -> Result<
         redact: place.paths(&args.redact)?,
     };
     let file = place.dir().join(&args.file);
-    let exported = watched(|progress| place.workspace().export(&file, &options, progress))?;
+    let transfer = place.workspace().transfer();
+    let exported = watched(|progress| transfer.export(&file, &options, progress))?;
     if out.is_json() {
         out.json(&ctrlz_api::Exported::from(&exported))?;
         return Ok(Done::Complete);

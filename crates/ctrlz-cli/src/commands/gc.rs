@@ -103,13 +103,13 @@ pub(super) fn begin_if_due(place: &Place) {
 
 /// Like [`begin_if_due`], but returns the process, for long-lived callers that have to reap it.
 pub(super) fn start_if_due(workspace: &Workspace, config: Option<&Path>) -> Option<Child> {
-    workspace.care_due().ok()??;
+    workspace.maintenance().collection_due().ok()??;
     detached::start_for(workspace, config, &["gc", "--background"]).ok()
 }
 
 /// Repacks with git, which finds better deltas, in a separate repository.
 fn repack_with_git(place: &Place) -> Result<(), Failure> {
-    let Some(repack) = place.workspace().begin_deep_repack()? else { return Ok(()) };
+    let Some(repack) = place.workspace().maintenance().begin_deep_repack()? else { return Ok(()) };
     git::pack(repack.git_dir(), repack.objects())?;
     Ok(repack.finish()?)
 }

@@ -15,7 +15,7 @@ use ctrlz_agents::hook::{
     self, Caller, Client, ClientProcess, Event, Failures, Memory, Notice, Scene, What,
 };
 
-use super::{Done, absorb, adopt, watch};
+use super::{Done, adopt, copy_borrowed, watch};
 use crate::args::GlobalArgs;
 use crate::config::{self, Environment};
 use crate::detached;
@@ -252,7 +252,7 @@ impl Hook {
         }
         adopt::begin(&place);
         if outcome.borrowed > 0 {
-            absorb::begin_aside(&place, outcome.borrowed);
+            copy_borrowed::begin_aside(&place, outcome.borrowed);
         }
         if !matches!(event.what, What::SessionEnd) {
             watch::begin(&place);
@@ -398,6 +398,6 @@ fn take_baseline(global: &GlobalArgs, environment: &Environment) {
     // Errors are ignored: the next hook that needs the snapshot tries again and stores the reason.
     let taken = place.workspace().track(&TrackOptions::default(), &Progress::default());
     if taken.is_ok_and(|snapshot| snapshot.borrowed > 0) {
-        absorb::begin(&place);
+        copy_borrowed::begin(&place);
     }
 }

@@ -32,7 +32,8 @@ pub(crate) struct ImportArgs {
 pub(crate) fn run(place: &Place, args: &ImportArgs, out: &mut Output) -> Result<Done, Failure> {
     let file = place.dir().join(&args.file);
     let on_purged = if args.allow_purged { OnPurged::Allow } else { OnPurged::Refuse };
-    let imported = watched(|progress| place.workspace().import(&file, on_purged, progress))?;
+    let transfer = place.workspace().transfer();
+    let imported = watched(|progress| transfer.import(&file, on_purged, progress))?;
     if out.is_json() {
         out.json(&ctrlz_api::Imported::from(&imported))?;
         return Ok(Done::Complete);

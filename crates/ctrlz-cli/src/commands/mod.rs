@@ -1,12 +1,12 @@
 //! One file per command: its arguments, one call of a method of `ctrlz-api` (or of the engine, where
 //! programs have no such method), and the output of the result.
 
-pub(crate) mod absorb;
 pub(crate) mod adopt;
 pub(crate) mod apply;
 pub(crate) mod blame;
 pub(crate) mod checkpoint;
 pub(crate) mod completions;
+pub(crate) mod copy_borrowed;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;

@@ -35,14 +35,14 @@ pub(crate) struct PullArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &PullArgs, out: &mut Output) -> Result<Done, Failure> {
-    let exchange = place.workspace().begin_exchange()?;
+    let transfer = place.workspace().transfer();
+    let exchange = transfer.begin_pull()?;
     let address = git::address(exchange.git_dir(), place.root(), &args.remote)?;
     let ignored = if args.ignored { Ignored::Too } else { Ignored::Not };
     git::fetch(exchange.git_dir(), &address, ignored)?;
     let from = git::shown(&address.text);
     let on_purged = if args.allow_purged { OnPurged::Allow } else { OnPurged::Refuse };
-    let pulled =
-        watched(|progress| place.workspace().finish_pull(&exchange, &from, on_purged, progress))?;
+    let pulled = watched(|progress| transfer.finish_pull(&exchange, &from, on_purged, progress))?;
     let complete = pulled.diverged.is_empty();
     for log in &pulled.diverged {
         render::note(&format!("log {log} has parted from the one here and was left alone"));

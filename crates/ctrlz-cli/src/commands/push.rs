@@ -31,21 +31,21 @@ pub(crate) struct PushArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &PushArgs, out: &mut Output) -> Result<Done, Failure> {
-    let workspace = place.workspace();
+    let transfer = place.workspace().transfer();
     let nothing = || {
         ctrlz::Error::Exchange(ctrlz::ExchangeError::NoHistory { path: place.root().to_owned() })
     };
     if args.as_new {
-        workspace.go_on_as_new()?;
+        transfer.continue_as_new()?;
     }
-    let log = workspace.log_name()?.ok_or_else(nothing)?;
-    let exchange = workspace.begin_push()?;
+    let log = transfer.log_name()?.ok_or_else(nothing)?;
+    let exchange = transfer.begin_push()?;
     let address = git::address(exchange.git_dir(), place.root(), &args.remote)?;
     let there = git::list(exchange.git_dir(), &address, &log)?;
-    let push = workspace.plan_push(&there, args.ignored)?;
+    let push = transfer.plan_push(&there, args.ignored)?;
     if !push.updates.is_empty() {
         git::push(exchange.git_dir(), &address, &push)?;
-        workspace.note_pushed(&push)?;
+        transfer.note_pushed(&push)?;
     }
     let (refs, operations) = (push.updates.len(), push.operations);
     if out.is_json() {

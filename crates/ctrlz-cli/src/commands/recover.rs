@@ -65,7 +65,7 @@ pub(crate) fn run(place: &Place, args: &RecoverArgs, out: &mut Output) -> Result
 
 fn recover_repository(place: &Place, into: &Path, out: &mut Output) -> Result<Done, Failure> {
     let into = place.dir().join(into);
-    let recovered = watched(|_| place.workspace().recover_repository(&into))?;
+    let recovered = watched(|_| place.workspace().lost_files().recover_repository(&into))?;
     let recovered = RecoveredRepository::from(&recovered);
     let done = Done::of(recovered.complete);
     if out.is_json() {

@@ -55,7 +55,7 @@ pub(crate) struct RestoreArgs {
 pub(crate) fn run(place: &Place, args: &RestoreArgs, out: &mut Output) -> Result<Done, Failure> {
     let to = match &args.to {
         Some(to) => place.point(to)?,
-        None => place.workspace().newest_from_elsewhere()?,
+        None => place.workspace().transfer().newest_received()?,
     };
     let params = RestoreParams {
         point: Some(to),

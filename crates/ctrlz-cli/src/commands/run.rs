@@ -7,12 +7,13 @@ use std::process::{Command, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ctrlz::{
-    ParentTurn, Skipped, StepBegun, StepEnded, StepInfo, StepStart, Uncaptured, UnrecordedTurn,
+    ParentTurn, Skipped, StepBegun, StepEnd, StepEnded, StepInfo, StepStart, Uncaptured,
+    UnrecordedTurn,
 };
 use ctrlz_agents::reach_of_words;
 use ctrlz_api::Reach;
 
-use super::{Done, absorb, gc, watch};
+use super::{Done, copy_borrowed, gc, watch};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::place::Place;
@@ -132,7 +133,8 @@ pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Res
     let Some((place, step)) = begun else {
         return Ok(Ran { status: ended?, step: None });
     };
-    let recorded = watched(|progress| place.workspace().end_step(&step.step, progress));
+    let end = StepEnd::default();
+    let recorded = watched(|progress| place.workspace().end_step(&step.step, &end, progress));
     let status = ended?;
     match recorded {
         Ok(ended) => {
@@ -204,7 +206,7 @@ fn begin(place: &Place, args: &StepArgs, info: StepInfo) -> Result<StepBegun, Fa
     }
     // Before the command runs, because it may remove the repository that was borrowed from.
     if begun.borrowed > 0 {
-        absorb::begin(place);
+        copy_borrowed::begin(place);
     }
     watch::begin(place);
     Ok(begun)

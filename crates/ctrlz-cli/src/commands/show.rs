@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ctrlz::{Deeds, ObjectId, Point, StepRecord};
+use ctrlz::{ObjectId, Point, StepRecord, StepScope};
 use ctrlz_api::methods::{self, OperationParams, StepParams};
 use ctrlz_api::{FileContent, LogEntry, Record, Skipped, SnapshotInfo, StepInfo};
 
@@ -143,8 +143,8 @@ fn show_step(
     let program = render::program();
     out.line(&format!("undo      {program} undo --step {}", shell_word(step.as_bytes())))?;
     out.line("")?;
-    let deeds = Deeds::Step(step.to_owned());
-    let diffs = place.workspace().deeds_full(&deeds)?;
+    let scope = StepScope::Step(step.to_owned());
+    let diffs = place.workspace().step_diff_full(&scope)?;
     out.contents(|out| diffs.write_unified(out))
 }
 

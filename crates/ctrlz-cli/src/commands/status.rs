@@ -35,7 +35,7 @@ pub(crate) fn run(
     for line in lines(&status) {
         out.line(&line)?;
     }
-    out.line(&format!("watcher    {}", watch::described(&place.workspace().watcher()?)))?;
+    out.line(&format!("watcher    {}", watch::described(&place.workspace().watcher().status()?)))?;
     for Check { name, detail, .. } in install::checks(place, environment, Asked::Files) {
         out.line(&format!("client     {name}: {detail}"))?;
     }
@@ -45,7 +45,7 @@ pub(crate) fn run(
     for line in hook::failures(place) {
         out.line(&format!("agents     {line}"))?;
     }
-    if let Some(why) = place.workspace().care_due()? {
+    if let Some(why) = place.workspace().maintenance().collection_due()? {
         out.line(&format!("gc         due, {why}; it runs after the next track"))?;
     }
     if let Some(next) = ctrlz_api::next_step(&status) {

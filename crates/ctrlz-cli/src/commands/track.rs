@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ctrlz_api::methods::{self, TrackParams};
 
-use super::{Done, absorb, gc, watch};
+use super::{Done, copy_borrowed, gc, watch};
 use crate::failure::Failure;
 use crate::place::{Place, as_given};
 use crate::render::{self, Output};
@@ -45,7 +45,7 @@ pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<D
     // The caller gets the hash before the copying begins.
     out.finish()?;
     if snapshot.borrowed > 0 {
-        absorb::begin_aside(place, snapshot.borrowed);
+        copy_borrowed::begin_aside(place, snapshot.borrowed);
     }
     if !snapshot.watched {
         watch::begin(place);

@@ -44,8 +44,9 @@ impl WatchArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<Done, Failure> {
+    let watcher = place.workspace().watcher();
     if args.stop {
-        let stopped = place.workspace().stop_watcher()?;
+        let stopped = watcher.stop()?;
         render::note(if stopped { "ctrlz: the watcher ends" } else { "ctrlz: nobody watches" });
         return Ok(Done::Complete);
     }
@@ -54,7 +55,7 @@ pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<D
             detached::start(place, &["watch", "--detached"]).map_err(Failure::Output)?;
         let start = Instant::now();
         while child.try_wait().map_err(Failure::Output)?.is_none()
-            && !matches!(place.workspace().watcher()?, WatcherStatus::Watching { .. })
+            && !matches!(watcher.status()?, WatcherStatus::Watching { .. })
             && start.elapsed() < PATIENCE
         {
             std::thread::sleep(Duration::from_millis(5));
@@ -68,7 +69,7 @@ pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<D
             render::note(&format!("ctrlz: watching {dirs} directories; Ctrl-C ends it"));
         }
     };
-    match place.workspace().watch(&WatchOptions::default(), &mut ready)? {
+    match watcher.run(&WatchOptions::default(), &mut ready)? {
         WatchEnd::Refused(why) => Err(Failure::NotWatched { why }),
         WatchEnd::AlreadyThere => {
             render::note("ctrlz: another process already watches this work tree");
@@ -79,7 +80,7 @@ pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<D
 }
 
 fn show(place: &Place, out: &mut Output) -> Result<Done, Failure> {
-    let watcher = place.workspace().watcher()?;
+    let watcher = place.workspace().watcher().status()?;
     if out.is_json() {
         out.json(&ctrlz_api::Watcher::from(&watcher))?;
     } else {
@@ -107,7 +108,7 @@ pub(super) fn described(watcher: &WatcherStatus) -> String {
 ///
 /// Errors are ignored: the snapshot is already recorded.
 pub(crate) fn begin(place: &Place) {
-    if place.workspace().wants_watcher().unwrap_or(false) {
+    if place.workspace().watcher().is_wanted().unwrap_or(false) {
         detached::start(place, &["watch", "--detached"]).ok();
     }
 }

@@ -515,10 +515,8 @@ fn an_unwritable_directory_is_refused_before_anything_changes() {
             }
             set_mode(&dir, 0o555);
             let run = |words: &[&str]| {
-                let mut command = match is_root {
-                    true => program("/usr/bin/setpriv"),
-                    false => program("/usr/bin/env"),
-                };
+                let mut command =
+                    if is_root { program("/usr/bin/setpriv") } else { program("/usr/bin/env") };
                 if is_root {
                     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
                 }

@@ -37,7 +37,7 @@ fn help_lists_every_command_and_has_no_side_effects() {
         assert!(top.contains(command));
         assert!(bench.ok(&[command, "--help"]).contains("Usage:"));
     }
-    assert!(!top.contains("absorb"), "internal commands are hidden");
+    assert!(!top.contains("copy-borrowed"), "internal commands are hidden");
     assert!(!bench.data.exists());
 }
 

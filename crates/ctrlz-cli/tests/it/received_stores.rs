@@ -406,9 +406,10 @@ fn an_own_store_whose_log_ref_has_the_wrong_kind_is_set_aside() {
         let path =
             store(&bench).join("refs/ctrlz").join(log_dir(&store(&bench)).file_name().unwrap());
         std::fs::remove_dir_all(&path).unwrap();
-        match is_file {
-            true => std::fs::write(path, "x").unwrap(),
-            false => std::fs::create_dir_all(path.join("log/x")).unwrap(),
+        if is_file {
+            std::fs::write(path, "x").unwrap();
+        } else {
+            std::fs::create_dir_all(path.join("log/x")).unwrap();
         }
         bench.ok(&with_store(&["run", "--", "sh", "-c", "echo two > a.txt"]));
         assert_eq!(set_aside(&bench).len(), 1);
@@ -435,9 +436,10 @@ fn an_own_store_with_foreign_alternates_or_a_commondir_is_set_aside_and_imported
 fn a_store_of_a_newer_format_in_a_project_is_left_alone() {
     for is_own in [true, false] {
         let bench = Bench::new();
-        match is_own {
-            true => drop(bench.ok(&with_store(&["track"]))),
-            false => drop(received(&bench)),
+        if is_own {
+            drop(bench.ok(&with_store(&["track"])));
+        } else {
+            drop(received(&bench));
         }
         std::fs::write(store(&bench).join("ctrlz/format"), "99\n").unwrap();
         let before = listing(&store(&bench));
@@ -498,17 +500,14 @@ fn links_among_the_files_of_a_log_are_not_followed() {
         for name in files.iter().chain(&dirs) {
             let bench = Bench::new();
             bench.write("a.txt", "one\n");
-            let args = |args: &[&'static str]| match is_inside {
-                true => with_store(args),
-                false => args.to_vec(),
-            };
+            let args =
+                |args: &[&'static str]| if is_inside { with_store(args) } else { args.to_vec() };
             bench.ok(&args(&["run", "--", "sh", "-c", "echo two > a.txt"]));
-            let store = match is_inside {
-                true => store(&bench),
-                false => {
-                    let stores = bench.data.join("snapshot");
-                    std::fs::read_dir(stores).unwrap().next().unwrap().unwrap().path()
-                }
+            let store = if is_inside {
+                store(&bench)
+            } else {
+                let stores = bench.data.join("snapshot");
+                std::fs::read_dir(stores).unwrap().next().unwrap().unwrap().path()
             };
             let link = log_dir(&store).join(name);
             let target = bench.home.join("target");
@@ -596,9 +595,10 @@ fn listing(dir: &Path) -> Vec<(PathBuf, u64)> {
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             let meta = entry.metadata().unwrap();
-            match meta.is_dir() {
-                true => dirs.push(entry.path()),
-                false => found.push((entry.path(), meta.len())),
+            if meta.is_dir() {
+                dirs.push(entry.path());
+            } else {
+                found.push((entry.path(), meta.len()));
             }
         }
     }

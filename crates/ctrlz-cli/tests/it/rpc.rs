@@ -146,12 +146,15 @@ fn check_history(rpc: &mut Checked, step: &Value) {
         (&shown["records"][0]["undone"], &shown["records"][0]["parent"]),
         (&false.into(), &Value::Null)
     );
-    assert_eq!(rpc.call("deeds", json!({ "of": { "message": "m" } }))["files"], shown["files"]);
-    let text = rpc.call("deeds_diff", json!({ "of": { "session": "s" } }));
+    assert_eq!(
+        rpc.call("step_changes", json!({ "of": { "message": "m" } }))["files"],
+        shown["files"]
+    );
+    let text = rpc.call("step_diff", json!({ "of": { "session": "s" } }));
     assert!(text["text"].as_str().unwrap().contains("+x\n"), "{text}");
-    let full = rpc.call("deeds_full", json!({ "of": { "step": step } }));
+    let full = rpc.call("step_diff_full", json!({ "of": { "step": step } }));
     assert_eq!((&full["files"][0]["after"], &full["total"]), (&"x\n".into(), &1.into()));
-    assert_eq!(rpc.call("deeds", json!({}))["total"], 1);
+    assert_eq!(rpc.call("step_changes", json!({}))["total"], 1);
     let blame = rpc.call("blame", json!({ "path": "by the step" }));
     assert_eq!(blame["lines"][0]["origin"]["kind"], "redo", "the redo wrote it last");
     let versions = rpc.call("versions", json!({ "path": "by the step" }));
@@ -159,9 +162,9 @@ fn check_history(rpc: &mut Checked, step: &Value) {
         (&versions["total"], &versions["versions"][1]["content"]),
         (&3.into(), &Value::Null)
     );
-    let back = rpc.call("walk_back", json!({ "session": "s", "messages": ["m"] }));
+    let back = rpc.call("snapshot_before", json!({ "session": "s", "messages": ["m"] }));
     assert_eq!((&back["outcome"], &back["message"]), (&"found".into(), &"m".into()));
-    let back = rpc.call("walk_back", json!({ "session": "s", "messages": ["never"] }));
+    let back = rpc.call("snapshot_before", json!({ "session": "s", "messages": ["never"] }));
     assert_eq!((&back["outcome"], &back["snapshot"]), (&"nothing".into(), &Value::Null));
 }
 
@@ -283,7 +286,7 @@ fn json_output_of_commands_matches_the_rpc_schema() {
         ("operation", &["show", "here"]),
         ("blame", &["blame", "a.txt"]),
         ("versions", &["recover", "--list", "a.txt"]),
-        ("deeds", &["diff", "--step", &step]),
+        ("step_changes", &["diff", "--step", &step]),
         ("step", &["show", &step]),
         ("fork", &["fork", &session]),
         ("plan_revert_to", &["revert", "--message", &message, "--dry-run"]),
@@ -372,7 +375,7 @@ fn errors_have_the_documented_kind_and_details() {
     check("blame", json!({ "path": "no" }), "no_such_file");
     check("recover", json!({ "path": "a.txt" }), "nothing_lost");
     check("step", json!({ "step": "x" }), "no_such_step");
-    check("deeds", json!({ "of": { "message": "x" } }), "no_such_message");
+    check("step_changes", json!({ "of": { "message": "x" } }), "no_such_message");
     check("operation", json!({ "operation": "x" }), "unknown_operation");
     check("timeline", json!({ "before": "x" }), "unknown_operation");
     check("release_session", json!({ "session": "x" }), "no_such_session");

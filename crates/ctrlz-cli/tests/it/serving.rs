@@ -207,14 +207,14 @@ fn snapshots_of_other_work_trees_are_unknown_over_http() {
     let bench = &clones.served.bench;
     let own = bench.track();
     let of_other = bench.ok(&["-C", clones.other.to_str().unwrap(), "track"]);
-    let companion =
+    let ignored_snapshot =
         clones.git_in_store(&["for-each-ref", "--format=%(tree)", "refs/ctrlz-private"]);
-    let companion = companion.lines().next().unwrap().to_owned();
+    let ignored_snapshot = ignored_snapshot.lines().next().unwrap().to_owned();
     let part = clones.git_in_store(&["rev-parse", &format!("{own}:dir")]);
     assert_eq!(clones.git_in_store(&["cat-file", "-t", of_other.trim()]), "tree", "shared store");
     assert_eq!(clones.get(&format!("show?hash={own}&path=dir/a.txt")).0, 200);
     let missing = "0123456789012345678901234567890123456789";
-    for hash in [of_other.trim(), &companion, &part, missing] {
+    for hash in [of_other.trim(), &ignored_snapshot, &part, missing] {
         for query in [
             format!("show?hash={hash}"),
             format!("show?hash={hash}&path=private.txt"),

@@ -226,7 +226,7 @@ fn a_restore_never_writes_content_that_only_a_wrong_index_has() {
         }
         let wrong = ran.text().trim().to_owned();
         let own = format!("{:08}", 2 * at);
-        // Absorbing is over when the correction is in the log.
+        // Copying is over when the correction is in the log.
         let is_corrected = || bench.ok(&["log"]).contains("correction: git's index was wrong");
         for _ in 0..200 {
             if is_corrected() {

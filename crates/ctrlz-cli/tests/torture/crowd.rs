@@ -338,12 +338,11 @@ impl Shared {
                 child.kill().unwrap();
             }
             let ended = ended(child);
-            match ended.is_killed() {
-                true => killed += 1,
-                false => {
-                    ended.is(&[0, 5], "gc beside tracks");
-                    done += 1;
-                }
+            if ended.is_killed() {
+                killed += 1;
+            } else {
+                ended.is(&[0, 5], "gc beside tracks");
+                done += 1;
             }
         }
         (done, killed)

@@ -80,7 +80,7 @@ fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
         scene.assert_atomic(&when);
         scene.lab.ctrlz(&["track"]).is(&[0], &format!("{when}, then track"));
         scene.assert_all_or_nothing(&when);
-        scene.assert_sessions_settled(&when);
+        scene.assert_sessions_current(&when);
         if scene.lab.manifest() == scene.before {
             scene.lab.ctrlz(there).is(&[0], &format!("{when}, then run again"));
             scene.lab.manifest().assert_is(&scene.after, &format!("{when}, then run again"));
@@ -241,9 +241,9 @@ fn a_killed_revert_is_all_or_nothing() {
 }
 
 #[test]
-fn a_killed_absorb_is_finished_by_the_next_one() {
-    check_killed_copy(&Scene::absorb());
-    check_killed_copy(&Scene::absorb().in_pieces());
+fn a_killed_copy_of_borrowed_objects_is_finished_by_the_next_one() {
+    check_killed_copy(&Scene::copy_borrowed());
+    check_killed_copy(&Scene::copy_borrowed().in_pieces());
 }
 
 fn check_killed_copy(scene: &Scene) {
@@ -253,7 +253,7 @@ fn check_killed_copy(scene: &Scene) {
     let calls = calls(&scene.lab, MUTATING, &scene.args());
     for (at, call) in calls.iter().enumerate().step_by(sized(2, 1)) {
         scene.reset();
-        let when = format!("absorb killed at {call:?}, its call {at}");
+        let when = format!("copy-borrowed killed at {call:?}, its call {at}");
         assert!(run_with(&scene.lab, &Fault::kill(call), &scene.args()).is_killed(), "{when}");
         scene.run().is(&[0], &format!("{when}, and again"));
         // The user's repository is no longer an alternate, so all objects have to be in the store

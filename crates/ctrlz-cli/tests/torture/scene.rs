@@ -193,8 +193,8 @@ impl Scene {
         Scene::of(lab, &["verify", "--repair"], vec![first])
     }
 
-    /// An absorb: copies the objects that the first snapshot borrowed from the user's repository.
-    pub(crate) fn absorb() -> Scene {
+    /// Copies the objects that the first snapshot borrowed from the user's repository.
+    pub(crate) fn copy_borrowed() -> Scene {
         let lab = Lab::new();
         first_state(&lab);
         let git = |args: &[&str]| {
@@ -212,7 +212,7 @@ impl Scene {
         let first = workspace.track(&Default::default(), &Default::default()).unwrap();
         assert!(first.borrowed > 5, "{first:?}");
         let first = (first.hash.to_string(), lab.manifest());
-        Scene::of(lab, &["absorb"], vec![first])
+        Scene::of(lab, &["copy-borrowed"], vec![first])
     }
 
     /// Returns a scene in which a machine with its own history receives the history of another one,
@@ -328,7 +328,7 @@ impl Scene {
 
     /// Asserts that each session's ref names the newest operation of the session in the log.
     #[track_caller]
-    pub(crate) fn assert_sessions_settled(&self, when: &str) {
+    pub(crate) fn assert_sessions_current(&self, when: &str) {
         let git = |args: &[&str]| self.lab.store_git(args).is(&[0], when).stdout;
         let refs = git(&["for-each-ref", "--format=%(refname)", "refs/ctrlz"]);
         let log = refs.lines().find(|name| name.ends_with("/log")).unwrap();

@@ -142,9 +142,10 @@ impl World {
     }
 
     fn undo_or_redo(&mut self) {
-        let (command, from) = match self.redos.is_empty() || self.random.below(2) == 0 {
-            true => ("undo", &mut self.undos),
-            false => ("redo", &mut self.redos),
+        let (command, from) = if self.redos.is_empty() || self.random.below(2) == 0 {
+            ("undo", &mut self.undos)
+        } else {
+            ("redo", &mut self.redos)
         };
         let Some(then) = from.pop() else { return };
         let now = self.lab.manifest();

@@ -261,9 +261,10 @@ fn an_undo_is_never_partial_when_its_client_disconnects() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let files = (lab.read("a.txt"), lab.read("b.txt"));
-    match is_recorded() {
-        true => assert_eq!(files, ("one\n".into(), "(none)".into())),
-        false => assert_eq!(files, ("one\ntwo\n".into(), "new\n".into())),
+    if is_recorded() {
+        assert_eq!(files, ("one\n".into(), "(none)".into()));
+    } else {
+        assert_eq!(files, ("one\ntwo\n".into(), "new\n".into()));
     }
 }
 
@@ -308,8 +309,8 @@ fn steps_can_be_recorded_over_http() {
     let ended = lab.method("end_step", &json!({ "step": id })).json();
     assert_eq!(ended["files"], json!(["a.txt"]));
     assert_eq!(lab.get(&lab.at("open_steps")).json()["steps"], json!([]));
-    let deeds = lab.get(&lab.at("deeds?of=%7B%22session%22%3A%22web%22%7D")).json();
-    assert_eq!(deeds["files"][0]["path"], "a.txt");
+    let step_changes = lab.get(&lab.at("step_changes?of=%7B%22session%22%3A%22web%22%7D")).json();
+    assert_eq!(step_changes["files"][0]["path"], "a.txt");
 }
 
 #[test]

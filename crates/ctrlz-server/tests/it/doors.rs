@@ -421,10 +421,11 @@ fn changing_files_requires_a_plan_and_removing_history_a_confirmation() {
 fn every_served_method_has_been_reviewed() {
     let reviewed = "\
         apply begin_step blame changes checkpoint checkpoints commit_revert deeds deeds_diff \
-        deeds_full diff diff_full du end_step file_exists_at fork gc get_file_at list_files log lost \
-        note_failure open_steps operation patch plan_recover plan_redo plan_restore plan_revert plan_revert_to \
-        plan_undo plan_unrevert purge recover redo release_session repair restore revert revert_state \
-        revert_to sessions show status step steps timeline track undo unrevert verify versions \
+        deeds_full diff diff_full du end_step file_exists_at fork gc get_file_at list_files log \
+        lost note_failure open_steps operation patch plan_recover plan_redo plan_restore \
+        plan_revert plan_revert_to plan_undo plan_unrevert purge recover redo release_session \
+        repair restore revert revert_state revert_to sessions show snapshot_before status step \
+        step_changes step_diff step_diff_full steps timeline track undo unrevert verify versions \
         walk_back";
     let mut served: Vec<&str> = ctrlz_api::METHODS.iter().map(|method| method.name).collect();
     served.sort_unstable();

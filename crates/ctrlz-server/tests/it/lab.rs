@@ -196,7 +196,7 @@ pub(crate) fn step(workspace: &Workspace, session: &str, message: &str, work: im
     let start = StepStart { info, ..StepStart::default() };
     let begun = workspace.begin_step(start, &Progress::default()).unwrap();
     work();
-    workspace.end_step(&begun.step, &Progress::default()).unwrap();
+    workspace.end_step(&begun.step, &Default::default(), &Progress::default()).unwrap();
 }
 
 /// Sends bytes and reads the response. Returns `None` if the server closes without one.

@@ -20,6 +20,7 @@ use crate::scan::Progress;
 use crate::store::{Lock, Refs, Sharing, Store, path_hash, pending};
 use crate::workspace::Workspace;
 
+use super::Transfer;
 use super::acceptance::{Origin, adopt};
 use super::arrival::{Arrival, arrivals};
 use super::checker::{Checker, Fate};
@@ -47,11 +48,11 @@ pub struct Adopted {
     pub left_out: Vec<String>,
 }
 
-impl Workspace {
+impl Transfer<'_> {
     /// Imports the history of stores that were set aside. Returns `None` if none is pending or
     /// another process is importing.
     pub fn finish_adoption(&self, progress: &Progress) -> Result<Option<Adopted>, Error> {
-        let Some(path) = self.store_path()? else { return Ok(None) };
+        let Some(path) = self.0.store_path()? else { return Ok(None) };
         if pending(&path)?.is_empty() {
             return Ok(None);
         }
@@ -76,7 +77,7 @@ impl Workspace {
 
     /// Returns whether a store that was set aside has not been imported yet.
     pub fn has_pending_adoption(&self) -> Result<bool, Error> {
-        match self.store_path()? {
+        match self.0.store_path()? {
             Some(path) => Ok(!pending(&path)?.is_empty()),
             None => Ok(false),
         }
@@ -91,16 +92,16 @@ impl Workspace {
             adopted.left_out.push(format!("{}: {why}", escape_path(&from)));
             return Ok(adopted);
         }
-        let (store, work_tree) = self.for_writing()?;
-        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options().patience)?;
+        let (store, work_tree) = self.0.for_writing()?;
+        let _shared = self.0.lock_shared(&store)?;
         let objects = Objects::open_alone(&from.join("objects"))?;
         let mut found = arrivals(&Refs::new(&from).list("refs")?);
-        let own = own_log(&from, self.root(), &found);
+        let own = own_log(&from, self.0.root(), &found);
         // The work tree's own log comes first, so that it becomes the history here.
         found.sort_by_key(|arrival| Some(&arrival.name) != own.as_ref());
         let is_store = from.join("ctrlz").is_dir();
         let mut adoption =
-            Adoption { workspace: self, objects, store, work_tree, progress, adopted };
+            Adoption { workspace: self.0, objects, store, work_tree, progress, adopted };
         for arrival in found {
             adoption.log(&arrival, Some(&arrival.name) == own.as_ref())?;
         }

@@ -35,7 +35,7 @@ pub(super) struct Arrival {
     pub(super) past: BTreeMap<String, ObjectId>,
     /// Sessions and checkpoints, by their ref names below the log's prefix.
     pub(super) others: BTreeMap<String, ObjectId>,
-    /// Companions, by their ref names below the log's prefix.
+    /// Ignored snapshots, by their ref names below the log's prefix.
     pub(super) private: BTreeMap<String, ObjectId>,
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::compare::MAX_PATHS;
 use crate::error::{Error, ExchangeError};
 use crate::git::{EntryKind, Kind, ObjectId};
-use crate::log::{Operation, WorkTree, companion_before, read_companion, read_operation};
+use crate::log::{Operation, WorkTree, ignored_before, read_ignored, read_operation};
 use crate::pack::Objects;
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
@@ -131,7 +131,7 @@ impl<'a> Checker<'a> {
         for (end, commit) in &arrival.past {
             self.past(end, commit, known)?;
         }
-        self.companions(arrival)?;
+        self.ignored_snapshots(arrival)?;
         Ok(match (head, met) {
             (Some(head), met) if met != Some(head) => Fate::Diverged,
             _ => Fate::News(count),
@@ -269,14 +269,14 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn companions(&mut self, arrival: &Arrival) -> Result<(), Rejected> {
+    fn ignored_snapshots(&mut self, arrival: &Arrival) -> Result<(), Rejected> {
         for commit in arrival.private.values() {
             let mut next = Some(*commit);
             let mut seen = HashSet::new();
             while let Some(commit) = next.filter(|commit| seen.insert(*commit)) {
-                let companion = refused(read_companion(self.objects, &commit))?;
-                self.tree(companion.tree)?;
-                next = match refused(companion_before(self.objects, &commit)) {
+                let ignored = refused(read_ignored(self.objects, &commit))?;
+                self.tree(ignored.tree)?;
+                next = match refused(ignored_before(self.objects, &commit)) {
                     Ok(before) => before,
                     Err(Rejected::Refused(_)) => None,
                     Err(failed) => return Err(failed),

@@ -16,9 +16,9 @@ use crate::log::{Operation, WorkTree};
 use crate::outside::check_place;
 use crate::path::TreePath;
 use crate::scan::Progress;
-use crate::store::{Lock, Sharing, Store};
-use crate::workspace::Workspace;
+use crate::store::Store;
 
+use super::Transfer;
 use super::arrival::{PRIVATE, SHARED};
 use super::bundle_writer::{Contents, Extra, put, write_bundle};
 use super::redact::Redaction;
@@ -29,7 +29,7 @@ const FORMAT: u32 = 1;
 pub(super) const MANIFEST_REF: &str = "manifest";
 pub(super) const MANIFEST_NAME: &[u8] = b"manifest.json";
 
-/// Options of [`Workspace::export`].
+/// Options of [`Transfer::export`].
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
     /// Includes the ignored files that are kept beside snapshots. Default: false.
@@ -97,7 +97,7 @@ fn sessions_of(operation: &Operation) -> BTreeSet<&str> {
     sessions.chain(operation.details.session.as_deref()).filter(|name| !name.is_empty()).collect()
 }
 
-impl Workspace {
+impl Transfer<'_> {
     /// Writes snapshots, sessions and a manifest to one file atomically.
     pub fn export(
         &self,
@@ -106,12 +106,11 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<Exported, Error> {
         check_place(file)?;
-        self.withhold_private_lists()?;
-        let nothing = || Error::no_history(self.root());
-        let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
-        let patience = self.options().patience;
-        let _lock = work_tree.lock(&store, patience)?;
-        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
+        self.0.maintenance().withhold_private_lists()?;
+        let nothing = || Error::no_history(self.0.root());
+        let (store, work_tree) = self.0.existing()?.ok_or_else(nothing)?;
+        let _lock = work_tree.lock(&store, self.0.options().patience)?;
+        let _shared = self.0.lock_shared(&store)?;
         store.objects.refresh()?;
         let mut segments = segments(&store, &work_tree)?;
         if let Some(session) = &options.session {
@@ -127,7 +126,7 @@ impl Workspace {
         } else {
             let mut redaction = Redaction::of(&store, &options.redact);
             for (_, id) in refs.iter().filter(|(name, _)| name.starts_with(PRIVATE)) {
-                redaction.rewrite_companions(*id)?;
+                redaction.rewrite_ignored(*id)?;
             }
             for segment in segments.iter().rev() {
                 for operation in segment.operations.iter().rev() {

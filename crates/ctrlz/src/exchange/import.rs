@@ -9,8 +9,8 @@ use crate::log::{Source, WorkTree};
 use crate::pack::Objects;
 use crate::scan::Progress;
 use crate::store::Incoming;
-use crate::workspace::Workspace;
 
+use super::Transfer;
 use super::acceptance::{Origin, adopt};
 use super::arrival::{Arrival, OnPurged, SHARED, arrivals};
 use super::bundle::Bundle;
@@ -37,7 +37,7 @@ pub struct Imported {
     pub redacted: Vec<crate::path::TreePath>,
 }
 
-impl Workspace {
+impl Transfer<'_> {
     /// Imports the log in an exported file.
     ///
     /// If the work tree has no log, the imported one becomes its history; otherwise it is kept as a
@@ -49,7 +49,7 @@ impl Workspace {
         on_purged: OnPurged,
         progress: &Progress,
     ) -> Result<Imported, Error> {
-        self.context().check_enabled()?;
+        self.0.context().check_enabled()?;
         let file = absolute(file);
         self.import_checked(&file, on_purged, progress)
             .map_err(|rejected| rejected.into_error(&file))
@@ -65,7 +65,7 @@ impl Workspace {
         let refs = bundle.refs.clone();
         // Checked before a store is created for it.
         let arrival = only(arrivals(&refs))?;
-        let hold = self.begin()?;
+        let hold = self.0.begin()?;
         let store = &hold.store;
         let incoming = Incoming::create(store)?;
         bundle.unpack(&incoming.pack_dir(), progress)?;
@@ -99,7 +99,7 @@ impl Workspace {
             }
         };
         let label = file.file_name().unwrap_or_default().to_string_lossy();
-        let (into, patience) = (hold.work_tree.id(), self.options().patience);
+        let (into, patience) = (hold.work_tree.id(), self.0.options().patience);
         let origin = Origin { from: &label, into, patience };
         if operations > 0 {
             if on_purged == OnPurged::Refuse {

@@ -35,6 +35,8 @@ mod rejected;
 mod remote;
 mod replacement;
 
+use crate::workspace::Workspace;
+
 pub use adoption::Adopted;
 pub use arrival::OnPurged;
 pub use export::{ExportOptions, Exported};
@@ -43,3 +45,13 @@ pub use remote::{Exchange, Log, Pulled, PulledLog, Push, RefUpdate};
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use bundle::Bundle;
+
+/// Exchange of a work tree's history with servers, files and other stores.
+pub struct Transfer<'a>(&'a Workspace);
+
+impl Workspace {
+    /// Returns a handle to push, pull, export, import and adoption.
+    pub fn transfer(&self) -> Transfer<'_> {
+        Transfer(self)
+    }
+}

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::error::{Error, StoreError};
 use crate::gc::Live;
 use crate::git::{Commit, Kind, ObjectId, TreeEntry, encode_commit, encode_tree};
-use crate::log::{Companion, Operation, Redacted, companion_before, read_companion, redact};
+use crate::log::{IgnoredSnapshot, Operation, Redacted, ignored_before, read_ignored, redact};
 use crate::path::{PathText, TreePath, is_within};
 use crate::scan::{SkipReason, Skipped};
 use crate::store::Store;
@@ -46,7 +46,7 @@ impl<'a> Redaction<'a> {
                 reason: SkipReason::Redacted,
             }),
         );
-        meta.companion = meta.companion.map(|companion| self.new_commit(&companion));
+        meta.ignored_snapshot = meta.ignored_snapshot.map(|ignored| self.new_commit(&ignored));
         meta.sort();
         let new = Redacted { snapshot, meta, commits: &self.commits };
         let extra = &mut self.extra;
@@ -58,17 +58,17 @@ impl<'a> Redaction<'a> {
         Ok(())
     }
 
-    /// Rewrites a companion and all that come before it in its chain. The operations that name them
-    /// must be rewritten afterwards.
-    pub(super) fn rewrite_companions(&mut self, last: ObjectId) -> Result<(), Error> {
+    /// Rewrites an ignored snapshot and all that come before it in its chain. The operations that
+    /// name them must be rewritten afterwards.
+    pub(super) fn rewrite_ignored(&mut self, last: ObjectId) -> Result<(), Error> {
         let objects = &self.store.objects;
         let (mut chain, mut next) = (Vec::new(), Some(last));
         while let Some(id) = next {
             chain.push(id);
-            next = companion_before(objects, &id)?;
+            next = ignored_before(objects, &id)?;
         }
         for id in chain.into_iter().rev() {
-            let Companion { tree, mut data } = read_companion(objects, &id)?;
+            let IgnoredSnapshot { tree, mut data } = read_ignored(objects, &id)?;
             data.modes.retain(|(path, _)| !self.is_redacted(&path.clone().into_bytes()));
             for listed in [Some(&mut data.unknown), data.not_kept.as_mut()].into_iter().flatten() {
                 listed.retain(|path| !self.is_redacted(&path.clone().into_bytes()));

@@ -9,9 +9,10 @@ use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 use crate::log::{Source, WorkTree};
 use crate::scan::Progress;
-use crate::store::{Incoming, Lock, Sharing, Store};
-use crate::workspace::{Point, Workspace};
+use crate::store::{Incoming, Lock, Store};
+use crate::workspace::Point;
 
+use super::Transfer;
 use super::acceptance::{Origin, adopt, publish};
 use super::arrival::{OnPurged, PRIVATE, SHARED, arrivals};
 use super::checker::{Fate, check_all, known_commits};
@@ -95,11 +96,11 @@ pub struct Log {
     pub at_millis: u64,
 }
 
-impl Workspace {
+impl Transfer<'_> {
     /// Returns the name of this work tree's log, here and on servers; `None` before the first
     /// snapshot.
     pub fn log_name(&self) -> Result<Option<String>, Error> {
-        Ok(self.claimed()?.map(|claim| claim.work_tree))
+        Ok(self.0.claimed()?.map(|claim| claim.work_tree))
     }
 
     /// Plans a push to a server that has the refs `there`.
@@ -107,11 +108,10 @@ impl Workspace {
     /// Only this work tree's own refs are set. Fails with [`ExchangeError::Diverged`] if the server's
     /// log is not an earlier state of the local one: another data directory uses the same name.
     pub fn plan_push(&self, there: &[(String, ObjectId)], ignored: bool) -> Result<Push, Error> {
-        let nothing = || Error::no_history(self.root());
-        let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
-        let patience = self.options().patience;
-        let _lock = work_tree.lock(&store, patience)?;
-        let shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
+        let nothing = || Error::no_history(self.0.root());
+        let (store, work_tree) = self.0.existing()?.ok_or_else(nothing)?;
+        let _lock = work_tree.lock(&store, self.0.options().patience)?;
+        let shared = self.0.lock_shared(&store)?;
         store.objects.refresh()?;
         let last = work_tree.last_or_salvaged(&store)?.ok_or_else(nothing)?;
         let log = work_tree.id().to_owned();
@@ -153,8 +153,8 @@ impl Workspace {
     /// Remembers the head of a successful push, so that it is known as ours even after it has
     /// expired.
     pub fn note_pushed(&self, push: &Push) -> Result<(), Error> {
-        let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
-        let _lock = work_tree.lock(&store, self.options().patience)?;
+        let Some((store, work_tree)) = self.0.existing()? else { return Ok(()) };
+        let _lock = work_tree.lock(&store, self.0.options().patience)?;
         let head = push.updates.iter().find(|update| update.remote.ends_with("/log"));
         let Some(head) = head else { return Ok(()) };
         let mut all = pushed(&work_tree)?;
@@ -167,32 +167,31 @@ impl Workspace {
     /// Continues the history under a new, unique log name. Returns that name.
     ///
     /// For a copied data directory: two copies must not push under the same name.
-    pub fn go_on_as_new(&self) -> Result<String, Error> {
-        let hold = self.begin()?;
-        let nothing = || Error::no_history(self.root());
-        let claim = self.claimed()?.ok_or_else(nothing)?;
-        let new_claim = self.registry().another(self.root(), &claim)?;
+    pub fn continue_as_new(&self) -> Result<String, Error> {
+        let hold = self.0.begin()?;
+        let nothing = || Error::no_history(self.0.root());
+        let claim = self.0.claimed()?.ok_or_else(nothing)?;
+        let new_claim = self.0.registry().another(self.0.root(), &claim)?;
         let new = WorkTree::named(&hold.store, &new_claim.work_tree);
-        new.create(self.root())?;
-        let _lock = new.lock(&hold.store, self.options().patience)?;
+        new.create(self.0.root())?;
+        let _lock = new.lock(&hold.store, self.0.options().patience)?;
         new.go_on_from(&hold.store, &hold.work_tree)?;
-        self.registry().hand_over(self.root(), self.root(), &new_claim)?;
+        self.0.registry().hand_over(self.0.root(), self.0.root(), &new_claim)?;
         Ok(new_claim.work_tree)
     }
 
     /// Creates a repository for git to push from. Afterwards nothing reachable from this work
     /// tree's refs contains the text of the user's private ignore lists.
     pub fn begin_push(&self) -> Result<Exchange, Error> {
-        self.withhold_private_lists()?;
-        self.begin_exchange()
+        self.0.maintenance().withhold_private_lists()?;
+        self.begin_pull()
     }
 
     /// Creates a repository for git to fetch into.
-    pub fn begin_exchange(&self) -> Result<Exchange, Error> {
-        self.context().check_enabled()?;
-        let (store, work_tree) = self.for_writing()?;
-        let patience = self.options().patience;
-        let shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
+    pub fn begin_pull(&self) -> Result<Exchange, Error> {
+        self.0.context().check_enabled()?;
+        let (store, work_tree) = self.0.for_writing()?;
+        let shared = self.0.lock_shared(&store)?;
         let incoming = Incoming::create(&store)?;
         let into = work_tree.id().to_owned();
         Ok(Exchange { store, incoming, into, _shared: shared })
@@ -212,7 +211,7 @@ impl Workspace {
     ) -> Result<Pulled, Error> {
         let Exchange { store, incoming, .. } = pull;
         store.objects.refresh()?;
-        let own = self.claimed()?.map(|claim| claim.work_tree);
+        let own = self.0.claimed()?.map(|claim| claim.work_tree);
         let objects = incoming.objects()?;
         let arrivals = arrivals(&incoming.refs()?);
         let (checked, checker) = check_all(store, &objects, arrivals, progress)
@@ -223,7 +222,7 @@ impl Workspace {
         }
         publish(store, incoming, &checked)?;
         let mut pulled = Pulled::default();
-        let origin = Origin { from, into: &pull.into, patience: self.options().patience };
+        let origin = Origin { from, into: &pull.into, patience: self.0.options().patience };
         for found in checked {
             let log = found.arrival.name.clone();
             let is_own = own.as_ref() == Some(&log);
@@ -253,8 +252,8 @@ impl Workspace {
     }
 
     /// Returns the pulled and imported logs of the store, sorted by their newest operation.
-    pub fn logs_from_elsewhere(&self) -> Result<Vec<Log>, Error> {
-        let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
+    pub fn received_logs(&self) -> Result<Vec<Log>, Error> {
+        let Some((store, _)) = self.0.existing()? else { return Ok(Vec::new()) };
         let mut logs = Vec::new();
         for name in store.logs()? {
             let work_tree = WorkTree::named(&store, &name);
@@ -275,8 +274,8 @@ impl Workspace {
 
     /// Returns the state to restore in a work tree that has recorded nothing itself: the newest
     /// operation of an imported history, otherwise the newest of the pulled logs.
-    pub fn newest_from_elsewhere(&self) -> Result<Point, Error> {
-        let Some((store, work_tree)) = self.existing()? else {
+    pub fn newest_received(&self) -> Result<Point, Error> {
+        let Some((store, work_tree)) = self.0.existing()? else {
             return Err(Error::Exchange(ExchangeError::NothingPulled));
         };
         if let Some(last) = work_tree.last(&store)? {
@@ -286,10 +285,8 @@ impl Workspace {
                 Ok(Point::Operation(last.id))
             };
         }
-        let newest = self
-            .logs_from_elsewhere()?
-            .pop()
-            .ok_or(Error::Exchange(ExchangeError::NothingPulled))?;
+        let newest =
+            self.received_logs()?.pop().ok_or(Error::Exchange(ExchangeError::NothingPulled))?;
         Ok(Point::OperationOf { log: newest.name, id: newest.operation })
     }
 }

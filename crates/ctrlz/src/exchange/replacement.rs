@@ -30,7 +30,7 @@ impl Workspace {
     /// Ensures that a store inside a project belongs to this user and is as ctrlz made it. Any
     /// other one is renamed, and a new one takes its place. If the path itself cannot be used, this
     /// work tree is recorded in the data directory instead: no project may prevent recording.
-    pub(crate) fn settle_store(&mut self) -> Result<Option<Notice>, Error> {
+    pub(crate) fn prepare_store(&mut self) -> Result<Option<Notice>, Error> {
         let Some(path) = &self.options().store else { return Ok(None) };
         let path = self.root().join(path);
         if !self.needs_trust(&path) {
@@ -96,7 +96,7 @@ impl Workspace {
         let is_small = sizes.sum::<u64>() < MAX_BYTES_AT_ONCE && refs <= MAX_REFS_AT_ONCE;
         if !waiting.is_empty() && is_small {
             // Errors must not stop the recording. The import stays pending and is retried.
-            drop(self.finish_adoption(&Progress::default()));
+            drop(self.transfer().finish_adoption(&Progress::default()));
         }
         Ok(())
     }
@@ -126,10 +126,7 @@ impl Workspace {
     /// Returns why the store at `path` is not this user's own. Inside a project it must be recorded
     /// as such and have no foreign parts; elsewhere only this user can have created it.
     fn foreign(&self, path: &Path) -> Result<Option<&'static str>, Error> {
-        let is_own = match self.needs_trust(path) {
-            true => self.is_recorded(path)?,
-            false => is_store(path),
-        };
+        let is_own = if self.needs_trust(path) { self.is_recorded(path)? } else { is_store(path) };
         match is_own {
             true if self.needs_trust(path) => foreign_part(path),
             true => Ok(None),
@@ -177,10 +174,7 @@ impl Workspace {
         }
         let Some(why) = self.foreign(path)? else { return Ok(None) };
         // Processes that began before the foreign parts arrived may still write to it.
-        let _unused = match self.is_recorded(path)? {
-            true => self.lock_recorded(path)?,
-            false => None,
-        };
+        let _unused = if self.is_recorded(path)? { self.lock_recorded(path)? } else { None };
         let old = aside_name(path);
         std::fs::rename(path, &old).named("rename", path)?;
         let store = self.make_store(path)?;

@@ -13,8 +13,8 @@ use crate::git::{
 };
 use crate::pack::{Objects, PackWriter, add};
 
-use super::companion::{self, Companion};
 use super::id::id_after;
+use super::ignored_snapshot::{self, IgnoredSnapshot};
 use super::meta::Meta;
 use super::operation::{Details, Gap, Operation, OperationKind, Segment};
 
@@ -70,7 +70,7 @@ pub(crate) struct NewOperation {
     pub(crate) meta: Meta,
     pub(crate) details: Details,
     /// Small ignored files, if they changed.
-    pub(crate) companion: Option<Companion>,
+    pub(crate) ignored_snapshot: Option<IgnoredSnapshot>,
 }
 
 /// Position of a new operation in the log.
@@ -81,8 +81,8 @@ pub(crate) struct Place<'a> {
     pub(crate) cut: bool,
     /// Newest commit of each session that it belongs to.
     pub(crate) previous: BTreeMap<String, ObjectId>,
-    /// Newest companion.
-    pub(crate) last_companion: Option<ObjectId>,
+    /// Newest ignored snapshot.
+    pub(crate) last_ignored_snapshot: Option<ObjectId>,
 }
 
 impl NewOperation {
@@ -106,10 +106,10 @@ pub(crate) fn write(
 ) -> Result<Operation, Error> {
     let at_millis = now_millis();
     let id = id_after(place.last.map(|last| last.id.as_str()), at_millis);
-    let companion = place.write_companion(objects, pack, &new, at_millis)?;
+    let ignored = place.write_ignored_snapshot(objects, pack, &new, at_millis)?;
     let NewOperation { kind, snapshot, meta, details, .. } = new;
     let Place { work_tree, last, cut, previous, .. } = place;
-    let meta = Meta { companion, ..meta };
+    let meta = Meta { ignored_snapshot: ignored, ..meta };
     let put = |kind, bytes: Vec<u8>| add(pack, kind, &bytes, &|id| objects.holds(id));
     let (inline, spilled) = store_meta(&meta, put)?;
     let segment = match last {
@@ -156,27 +156,27 @@ pub(crate) fn write(
 }
 
 impl Place<'_> {
-    /// Writes the companion of a new operation, if it changed or a segment begins. Returns its
-    /// commit.
-    fn write_companion(
+    /// Writes the ignored snapshot of a new operation, if it changed or a segment begins. Returns
+    /// its commit.
+    fn write_ignored_snapshot(
         &self,
         objects: &Objects,
         pack: &PackWriter,
         new: &NewOperation,
         at_millis: u64,
     ) -> Result<Option<ObjectId>, Error> {
-        let companion = match (&new.companion, new.meta.companion) {
-            (Some(companion), _) => Cow::Borrowed(companion),
+        let ignored = match (&new.ignored_snapshot, new.meta.ignored_snapshot) {
+            (Some(ignored), _) => Cow::Borrowed(ignored),
             (None, same) if !self.cut => return Ok(same),
-            // A companion that was not imported with the log stays absent.
+            // An ignored snapshot that was not imported with the log stays absent.
             (None, Some(id)) if objects.read(&id)?.is_some() => {
-                Cow::Owned(companion::read(objects, &id)?)
+                Cow::Owned(ignored_snapshot::read(objects, &id)?)
             }
             (None, _) => return Ok(None),
         };
-        // Each segment has its own companions, so that dropping one does not affect another.
-        let before = self.last_companion.filter(|_| !self.cut);
-        companion.write(objects, pack, before, at_millis).map(Some)
+        // Each segment has its own ignored snapshots, so that dropping one does not affect another.
+        let before = self.last_ignored_snapshot.filter(|_| !self.cut);
+        ignored.write(objects, pack, before, at_millis).map(Some)
     }
 }
 

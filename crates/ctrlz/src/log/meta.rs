@@ -32,9 +32,9 @@ pub(crate) struct Meta {
     /// Ignore rules that are not files of the snapshot.
     #[serde(default)]
     pub(crate) rules: OuterRules,
-    /// Commit of the companion, if small ignored files are kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) companion: Option<ObjectId>,
+    /// Commit of the ignored snapshot, if small ignored files are kept.
+    #[serde(rename = "companion", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ignored_snapshot: Option<ObjectId>,
 }
 
 /// Most frequent permissions of each kind.
@@ -97,7 +97,7 @@ impl Meta {
             special_bits: true,
             empty_dirs,
             rules,
-            companion: None,
+            ignored_snapshot: None,
         }
     }
 
@@ -121,7 +121,7 @@ impl Meta {
             && self.modes == other.modes
             && self.empty_dirs == other.empty_dirs
             && self.rules == other.rules
-            && self.companion == other.companion
+            && self.ignored_snapshot == other.ignored_snapshot
     }
 
     /// Returns the special bits of `present` if this record does not include them, else 0.

@@ -98,7 +98,7 @@ impl Rewriting<'_> {
         let (mut commit, mut header): (Commit, Header) =
             commit_with(self.objects, &operation.commit)?;
         let mut meta = new.meta.unwrap_or_else(|| operation.meta.clone());
-        meta.companion = meta.companion.map(|companion| self.moved(companion));
+        meta.ignored_snapshot = meta.ignored_snapshot.map(|ignored| self.moved(ignored));
         let put = |kind, bytes: Vec<u8>| add(self.pack, kind, &bytes, &|id| self.objects.holds(id));
         (header.meta, header.meta_in) = store_meta(&meta, put)?;
         for commit in header.previous.values_mut() {

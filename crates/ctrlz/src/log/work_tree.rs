@@ -11,14 +11,16 @@ use crate::git::ObjectId;
 use serde::{Deserialize, Serialize};
 
 use super::codec::{self, NewOperation, Place};
-use super::companion;
 use super::gap::OpenGap;
 use super::id::new_id;
+use super::ignored_snapshot;
 use super::index::{self, LogIndex};
 use super::operation::Operation;
 use crate::pack::{PackWriter, Published};
 use crate::path::PathText;
-use crate::store::{Absorbed, Borrowed, Copied, Lock, Sharing, Store, path_hash, work_tree_dir};
+use crate::store::{
+    Borrowed, COPY_LOCK, Copied, CopyRound, Lock, Sharing, Store, path_hash, work_tree_dir,
+};
 
 /// Prefix of the names of scratch files that become refs.
 const SCRATCH: &str = "ref.";
@@ -106,8 +108,8 @@ impl WorkTree {
 
     /// Takes the lock for copying borrowed objects. Returns `None` if another process holds it,
     /// which would copy the same objects.
-    pub(crate) fn try_lock_loans(&self) -> Result<Option<Lock>, Error> {
-        Lock::try_take(&self.dir.join("loans.lock"), Sharing::Exclusive)
+    pub(crate) fn try_lock_copying(&self) -> Result<Option<Lock>, Error> {
+        Lock::try_take(&self.dir.join(COPY_LOCK), Sharing::Exclusive)
     }
 
     /// Takes the lock and removes leftovers of a killed process.
@@ -289,19 +291,20 @@ impl WorkTree {
                 previous.insert(session.to_owned(), commit);
             }
         }
-        let last_companion = store.refs.read(&self.companion_ref())?;
-        let place = Place { work_tree: &self.id, last, cut, previous, last_companion };
+        let last_ignored_snapshot = store.refs.read(&self.ignored_snapshot_ref())?;
+        let place = Place { work_tree: &self.id, last, cut, previous, last_ignored_snapshot };
         store.keep_private_lists(&new.meta.rules)?;
         let operation = codec::write(&store.objects, &pack, new, place)?;
         let published = pack.publish()?;
         if let Some(last) = last.filter(|_| cut) {
             self.keep_segment(store, last)?;
         }
-        // The companion's ref comes first: every operation in the log has its companion.
-        if let Some(companion) = operation.meta.companion
-            && last_companion != Some(companion)
+        // The ignored snapshot's ref comes first: every operation in the log has its ignored
+        // snapshot.
+        if let Some(ignored) = operation.meta.ignored_snapshot
+            && last_ignored_snapshot != Some(ignored)
         {
-            self.set_ref(store, &self.companion_ref(), &companion)?;
+            self.set_ref(store, &self.ignored_snapshot_ref(), &ignored)?;
         }
         self.point_at(store, &operation.commit)?;
         if operation.parent.is_none() {
@@ -317,8 +320,8 @@ impl WorkTree {
     fn keep_segment(&self, store: &Store, last: &Operation) -> Result<(), Error> {
         let past = store.past_ref(&self.id, &last.id);
         self.set_ref(store, &past, &last.commit)?;
-        if let Some(companion) = store.refs.read(&self.companion_ref())? {
-            self.set_ref(store, &self.past_companion_ref(&last.id), &companion)?;
+        if let Some(ignored) = store.refs.read(&self.ignored_snapshot_ref())? {
+            self.set_ref(store, &self.past_ignored_snapshot_ref(&last.id), &ignored)?;
         }
         Ok(())
     }
@@ -358,9 +361,9 @@ impl WorkTree {
             .collect())
     }
 
-    /// Returns the refs of a past segment and of its companions.
+    /// Returns the refs of a past segment and of its ignored snapshots.
     pub(crate) fn segment_refs(&self, store: &Store, id: &str) -> [String; 2] {
-        [self.past_companion_ref(id), store.past_ref(&self.id, id)]
+        [self.past_ignored_snapshot_ref(id), store.past_ref(&self.id, id)]
     }
 
     /// Returns the refs of sessions whose newest operation is one of `commits`.
@@ -375,12 +378,12 @@ impl WorkTree {
     }
 
     /// Removes copied and lost blobs from the list of borrowed ones. The caller holds the lock.
-    pub(crate) fn settle_borrowed(&self, store: &Store, copied: Copied) -> Result<Absorbed, Error> {
+    pub(crate) fn remove_copied(&self, store: &Store, copied: Copied) -> Result<CopyRound, Error> {
         if copied.has_lost() {
             // The next scan reads the files of lost blobs again.
             self.forget_cache()?;
         }
-        Borrowed::settle(store, &self.borrowed_path(), copied)
+        Borrowed::update(store, &self.borrowed_path(), copied)
     }
 
     /// Opens the index of the log, whose newest commit is `head`.
@@ -403,13 +406,13 @@ impl WorkTree {
         format!("{parent}/session/{}", ref_part(session))
     }
 
-    pub(crate) fn companion_ref(&self) -> String {
-        format!("{}/{}/log", companion::PREFIX, self.id)
+    pub(crate) fn ignored_snapshot_ref(&self) -> String {
+        format!("{}/{}/log", ignored_snapshot::PREFIX, self.id)
     }
 
-    /// Returns the ref of the companions of the segment that ends with the operation `id`.
-    pub(crate) fn past_companion_ref(&self, id: &str) -> String {
-        format!("{}/{}/past/{id}", companion::PREFIX, self.id)
+    /// Returns the ref of the ignored snapshots of the segment that ends with the operation `id`.
+    pub(crate) fn past_ignored_snapshot_ref(&self, id: &str) -> String {
+        format!("{}/{}/past/{id}", ignored_snapshot::PREFIX, self.id)
     }
 
     pub(crate) fn index_path(&self) -> PathBuf {
@@ -479,9 +482,10 @@ impl WorkTree {
     /// Takes over the refs and open steps of another work tree. The caller holds both locks.
     pub(crate) fn go_on_from(&self, store: &Store, other: &WorkTree) -> Result<(), Error> {
         let own = format!("{}/{}", store.ref_prefix(), self.id);
-        for (name, id) in store.refs.list(&format!("{}/{}/", companion::PREFIX, other.id))? {
-            let rest = name.trim_start_matches(&format!("{}/{}", companion::PREFIX, other.id));
-            self.set_ref(store, &format!("{}/{}{rest}", companion::PREFIX, self.id), &id)?;
+        for (name, id) in store.refs.list(&format!("{}/{}/", ignored_snapshot::PREFIX, other.id))? {
+            let rest =
+                name.trim_start_matches(&format!("{}/{}", ignored_snapshot::PREFIX, other.id));
+            self.set_ref(store, &format!("{}/{}{rest}", ignored_snapshot::PREFIX, self.id), &id)?;
         }
         let refs = other.own_refs(store)?;
         for (rest, id) in refs.iter().filter(|(rest, _)| rest != "log") {

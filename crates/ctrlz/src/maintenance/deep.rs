@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::git::{ObjectId, PackFile};
 use crate::store::{Incoming, Lock, Sharing, Store};
-use crate::workspace::Workspace;
+
+use super::Maintenance;
 
 /// A temporary repository for packing all objects of the store into one pack. Removed on drop.
 pub struct DeepRepack {
@@ -38,10 +39,10 @@ impl DeepRepack {
     }
 }
 
-impl Workspace {
+impl Maintenance<'_> {
     /// Prepares a deep repack. Returns `None` if there is no store or no object is packed.
     pub fn begin_deep_repack(&self) -> Result<Option<DeepRepack>, Error> {
-        let Some((store, _)) = self.existing()? else { return Ok(None) };
+        let Some((store, _)) = self.0.existing()? else { return Ok(None) };
         store.objects.refresh()?;
         let packs = store.objects.open_packs();
         let mut objects: Vec<ObjectId> = packs.iter().flat_map(|pack| pack.ids()).collect();
@@ -51,7 +52,7 @@ impl Workspace {
             return Ok(None);
         }
         let incoming = Incoming::create(&store)?;
-        let patience = self.options().patience;
+        let patience = self.0.options().patience;
         Ok(Some(DeepRepack { store, incoming, packs, objects, patience }))
     }
 }

@@ -9,8 +9,9 @@ use crate::git::ObjectId;
 use crate::log::Operation;
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
-use crate::store::{Lock, Sharing, Store};
-use crate::workspace::Workspace;
+use crate::store::Store;
+
+use super::Maintenance;
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
@@ -53,11 +54,11 @@ pub struct DiskUse {
     pub days: Vec<Growth>,
 }
 
-impl Workspace {
+impl Maintenance<'_> {
     /// Measures the store. Reports the `top` largest consumers.
     pub fn disk_use(&self, top: usize, progress: &Progress) -> Result<DiskUse, Error> {
-        let Some((store, _)) = self.existing()? else { return Ok(DiskUse::default()) };
-        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options().patience)?;
+        let Some((store, _)) = self.0.existing()? else { return Ok(DiskUse::default()) };
+        let _shared = self.0.lock_shared(&store)?;
         store.objects.refresh()?;
         let mut sizes: HashMap<ObjectId, u64> = HashMap::new();
         let mut packed = 0;
@@ -87,7 +88,7 @@ impl Workspace {
             quarantine_bytes: if quarantine.is_dir() { disk_use(&quarantine)? } else { 0 },
             unused_bytes: packed.saturating_sub(used),
             operations: operations.len() as u64,
-            quota: self.context().quota_use(store.path())?,
+            quota: self.0.context().quota_use(store.path())?,
             consumers,
             days: tally.days.into_iter().map(|(day, bytes)| Growth { day, bytes }).collect(),
         })
@@ -151,9 +152,9 @@ impl<'a> Tally<'a> {
         let day = operation.at_millis / DAY_MILLIS;
         self.count(operation.commit, day);
         let mut work = vec![(operation.snapshot, Vec::new())];
-        if let Some(companion) = operation.meta.companion
-            && self.count(companion, day).is_some()
-            && let Ok(kept) = crate::log::read_companion(&self.store.objects, &companion)
+        if let Some(ignored) = operation.meta.ignored_snapshot
+            && self.count(ignored, day).is_some()
+            && let Ok(kept) = crate::log::read_ignored(&self.store.objects, &ignored)
         {
             work.push((kept.tree, Vec::new()));
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::error::Error;
 use crate::git::{ObjectId, TreeEntry};
-use crate::log::{Companion, Credit, Details, Operation, Rewritten, StepInfo, read_companion};
+use crate::log::{Credit, Details, IgnoredSnapshot, Operation, Rewritten, StepInfo, read_ignored};
 use crate::pack::PackWriter;
 use crate::path::{TreePath, join};
 use crate::scan::{SkipReason, Skipped};
@@ -68,17 +68,17 @@ pub(super) struct Purger<'a> {
     /// Cache of rewritten trees by old id and path. The path is empty where it does not matter.
     pub(super) trees: HashMap<(ObjectId, Vec<u8>), Option<ObjectId>>,
     pub(super) snapshots: BTreeMap<ObjectId, ObjectId>,
-    /// Operations that had the path, in their snapshot or in their companion.
+    /// Operations that had the path, in their snapshot or in their ignored snapshot.
     pub(super) operations: BTreeSet<String>,
 }
 
 impl Purger<'_> {
-    /// Returns whether the purge changes the operation's companion.
-    fn changes_companion(&mut self, operation: &Operation) -> Result<bool, Error> {
-        let Some(id) = operation.meta.companion else { return Ok(false) };
-        // A companion that was left out when the log was imported has nothing to purge.
-        let Ok(companion) = read_companion(&self.store.objects, &id) else { return Ok(false) };
-        Ok(self.root(companion.tree)? != companion.tree)
+    /// Returns whether the purge changes the operation's ignored snapshot.
+    fn changes_ignored_snapshot(&mut self, operation: &Operation) -> Result<bool, Error> {
+        let Some(id) = operation.meta.ignored_snapshot else { return Ok(false) };
+        // An ignored snapshot that was left out when the log was imported has nothing to purge.
+        let Ok(ignored) = read_ignored(&self.store.objects, &id) else { return Ok(false) };
+        Ok(self.root(ignored.tree)? != ignored.tree)
     }
 
     /// Returns the details of an operation with the affected labels blanked.
@@ -146,7 +146,7 @@ impl Editor for Purger<'_> {
     fn operation(&mut self, operation: &Operation) -> Result<Fate, Error> {
         let snapshot = self.root(operation.snapshot)?;
         let is_other = snapshot != operation.snapshot;
-        if is_other || self.changes_companion(operation)? {
+        if is_other || self.changes_ignored_snapshot(operation)? {
             self.operations.insert(operation.id.clone());
         }
         let details = Some(self.blanked(&operation.details));
@@ -167,7 +167,7 @@ impl Editor for Purger<'_> {
         Ok(Fate::Change(Box::new(new)))
     }
 
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
-        self.root(companion.tree)
+    fn ignored_snapshot(&mut self, ignored: &IgnoredSnapshot) -> Result<ObjectId, Error> {
+        self.root(ignored.tree)
     }
 }

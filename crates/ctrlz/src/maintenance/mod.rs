@@ -32,6 +32,8 @@ mod thin;
 mod verify;
 mod withhold;
 
+use crate::workspace::Workspace;
+
 pub use deep::DeepRepack;
 pub use du::{Consumer, DiskUse, Growth};
 pub use purge::{PurgeOptions, PurgeReport};
@@ -39,3 +41,14 @@ pub use relink::{Relinked, relink};
 pub use repair::RepairReport;
 pub use retention::{CareReport, LostMessage, Retention};
 pub use verify::{Problem, Verification};
+
+/// Maintenance of the store that a work tree uses.
+pub struct Maintenance<'a>(&'a Workspace);
+
+impl Workspace {
+    /// Returns a handle to garbage collection, purging, verification, repair and disk use of the
+    /// store.
+    pub fn maintenance(&self) -> Maintenance<'_> {
+        Maintenance(self)
+    }
+}

@@ -4,17 +4,19 @@ use std::collections::{BTreeSet, HashSet};
 
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::log::{Companion, Credit, Details, Operation, StepInfo, read_companion, read_operation};
+use crate::log::{
+    Credit, Details, IgnoredSnapshot, Operation, StepInfo, read_ignored, read_operation,
+};
 use crate::path::{TreePath, join, split};
 use crate::store::Store;
 
 /// Record of a commit in the store.
 enum Recorded {
     Operation(Box<Operation>),
-    Companion(Companion),
+    IgnoredSnapshot(IgnoredSnapshot),
 }
 
-/// Calls `visit` for every operation and companion reachable from `roots`.
+/// Calls `visit` for every operation and ignored snapshot reachable from `roots`.
 fn each_record(
     store: &Store,
     roots: &[ObjectId],
@@ -27,18 +29,18 @@ fn each_record(
             continue;
         }
         if let Ok(operation) = read_operation(&store.objects, &id) {
-            work.extend(operation.meta.companion);
+            work.extend(operation.meta.ignored_snapshot);
             work.extend(operation.parent_in_segment());
             visit(Recorded::Operation(Box::new(operation)))?;
-        } else if let Ok(companion) = read_companion(&store.objects, &id) {
+        } else if let Ok(ignored) = read_ignored(&store.objects, &id) {
             work.extend(store.objects.commit(&id)?.parents);
-            visit(Recorded::Companion(companion))?;
+            visit(Recorded::IgnoredSnapshot(ignored))?;
         }
     }
     Ok(())
 }
 
-/// Calls `visit` for every tree reachable from `roots`: snapshots and companions.
+/// Calls `visit` for every tree reachable from `roots`: snapshots and ignored snapshots.
 fn each_tree(
     store: &Store,
     roots: &[ObjectId],
@@ -46,7 +48,7 @@ fn each_tree(
 ) -> Result<(), Error> {
     each_record(store, roots, &mut |record| match record {
         Recorded::Operation(operation) => visit(operation.snapshot),
-        Recorded::Companion(companion) => visit(companion.tree),
+        Recorded::IgnoredSnapshot(ignored) => visit(ignored.tree),
     })
 }
 
@@ -59,9 +61,9 @@ pub(super) fn steps_at(
     let objects = &store.objects;
     let at = |tree: ObjectId| crate::compare::find(objects, &tree, path);
     let ignored_at = |operation: &Operation| {
-        let companion = operation.meta.companion;
-        match companion.and_then(|id| read_companion(objects, &id).ok()) {
-            Some(companion) => at(companion.tree),
+        let ignored = operation.meta.ignored_snapshot;
+        match ignored.and_then(|id| read_ignored(objects, &id).ok()) {
+            Some(ignored) => at(ignored.tree),
             None => Ok(None),
         }
     };
@@ -117,9 +119,7 @@ pub(super) fn contents_at(
     let mut contents = HashSet::new();
     let mut seen = HashSet::new();
     each_tree(store, roots, &mut |tree| {
-        let Some(entry) = crate::compare::find(&store.objects, &tree, path)? else {
-            return Ok(());
-        };
+        let Some(entry) = crate::compare::find(&store.objects, &tree, path)? else { return Ok(()) };
         if !seen.insert(entry.id) {
             return Ok(());
         }

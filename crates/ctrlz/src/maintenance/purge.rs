@@ -10,13 +10,13 @@ use crate::pack::PackWriter;
 use crate::path::TreePath;
 use crate::scan::Progress;
 use crate::store::{Borrowed, Lock, Sharing, Store, Tombstones};
-use crate::workspace::Workspace;
 
+use super::Maintenance;
 use super::editors::{Eraser, Purger, erase_from};
 use super::occurrences::{contents_at, mentions, remaining, steps_at};
 use super::rewrite::{History, move_refs, rewrite};
 
-/// Options of [`Workspace::purge`].
+/// Options of [`Maintenance::purge`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeOptions {
     /// Also removes the same content under other paths. By default those are kept and listed.
@@ -44,9 +44,9 @@ pub struct PurgeReport {
     pub gc: GcReport,
 }
 
-impl Workspace {
+impl Maintenance<'_> {
     /// Removes a path, and everything below it, from all snapshots of all work trees that share the
-    /// store: from trees, companions, packs and caches.
+    /// store: from trees, ignored snapshots, packs and caches.
     ///
     /// Affected snapshots are rewritten and record that the path was purged; their old hashes map
     /// to the new ones. The labels of steps that changed, named or mention the path are blanked,
@@ -107,7 +107,7 @@ impl Workspace {
             contents: gone.len() as u64,
             labels: steps.len() as u64,
             same_content: same_content.into_iter().collect(),
-            still_there: is_there(&self.root().join(path.as_path())),
+            still_there: is_there(&self.0.root().join(path.as_path())),
             ..PurgeReport::default()
         };
         self.finish_purge(site, &commits, report, progress)
@@ -151,7 +151,7 @@ impl Workspace {
     ) -> Result<Vec<ObjectId>, Error> {
         let mut dropped = HashSet::new();
         for work_tree in store.work_trees()? {
-            dropped.extend(self.outside(store, &work_tree).forget(&|id| contents.contains(id))?);
+            dropped.extend(self.0.outside(store, &work_tree).forget(&|id| contents.contains(id))?);
         }
         Ok(roots.iter().filter(|root| !dropped.contains(root)).copied().collect())
     }
@@ -159,9 +159,9 @@ impl Workspace {
     /// Locks the store exclusively. Returns `None` if there is no store.
     pub(super) fn begin_rewrite(&self) -> Result<Option<Site>, Error> {
         // Recovers from a killed command first.
-        drop(self.begin()?);
-        let Some((store, _)) = self.existing()? else { return Ok(None) };
-        let patience = self.options().patience;
+        drop(self.0.begin()?);
+        let Some((store, _)) = self.0.existing()? else { return Ok(None) };
+        let patience = self.0.options().patience;
         let caring = Lock::take(&store.care_lock_path(), Sharing::Exclusive, patience)?;
         let alone = Lock::take(&store.lock_path(), Sharing::Exclusive, patience)?;
         store.objects.refresh()?;
@@ -184,7 +184,7 @@ impl Workspace {
         report.quarantine_removed = store.empty_quarantine()?;
         drop(alone);
         let options = GcOptions { thorough: true };
-        report.gc = store.collect(options, self.options().patience, progress)?;
+        report.gc = store.collect(options, self.0.options().patience, progress)?;
         Ok(report)
     }
 }

@@ -16,11 +16,12 @@ use crate::scan::Progress;
 use crate::store::{Lock, Sharing, Store};
 use crate::workspace::{Wanted, Workspace};
 
+use super::Maintenance;
 use super::rewrite::bridge;
 use super::verify::{Findings, Verification, examine};
 
-/// Report of [`Workspace::repair`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Report of [`Maintenance::repair`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
     /// Problems found before the repair.
     pub before: Verification,
@@ -34,26 +35,16 @@ pub struct RepairReport {
     pub quarantined: Vec<PathBuf>,
 }
 
-impl Workspace {
+impl Maintenance<'_> {
     /// Repairs damaged objects of the store from copies of their content in other packs, in the
     /// user's repository or in the files of a work tree.
     ///
     /// Objects without a copy stay damaged and are listed; everything else keeps working.
     pub fn repair(&self, progress: &Progress) -> Result<RepairReport, Error> {
         // Recovers from a killed command first.
-        drop(self.begin()?);
-        let nothing = Verification::default;
-        let Some((store, _)) = self.existing()? else {
-            let (refs, quarantined) = (Vec::new(), Vec::new());
-            return Ok(RepairReport {
-                before: nothing(),
-                after: nothing(),
-                healed: 0,
-                refs,
-                quarantined,
-            });
-        };
-        let patience = self.options().patience;
+        drop(self.0.begin()?);
+        let Some((store, _)) = self.0.existing()? else { return Ok(RepairReport::default()) };
+        let patience = self.0.options().patience;
         let _caring = Lock::take(&store.care_lock_path(), Sharing::Exclusive, patience)?;
         let _alone = Lock::take(&store.lock_path(), Sharing::Exclusive, patience)?;
         store.objects.refresh()?;
@@ -134,15 +125,15 @@ impl Workspace {
 
     /// Opens every existing work tree that uses the store, this one first.
     fn neighbours(&self, store: &Store) -> Result<Vec<Workspace>, Error> {
-        let mut roots = vec![self.root().to_owned()];
+        let mut roots = vec![self.0.root().to_owned()];
         for work_tree in store.work_trees()? {
-            roots.extend(work_tree.root()?.filter(|root| root != self.root()));
+            roots.extend(work_tree.root()?.filter(|root| root != self.0.root()));
         }
         let options = Options {
             store: Some(store.path().to_owned()),
             require_git: false,
             allow_dangerous_root: true,
-            ..self.options().clone()
+            ..self.0.options().clone()
         };
         let open = |root: PathBuf| Workspace::open(&root, options.clone()).ok();
         Ok(roots.into_iter().filter_map(open).collect())
@@ -177,7 +168,9 @@ fn rebuild_refs(store: &Store) -> Result<Vec<String>, Error> {
         let work_tree = WorkTree::named(store, &id);
         let Some(newest) = log.values().next_back() else { continue };
         wanted.insert(work_tree.ref_name().to_owned(), newest.commit);
-        wanted.extend(newest.meta.companion.map(|commit| (work_tree.companion_ref(), commit)));
+        wanted.extend(
+            newest.meta.ignored_snapshot.map(|commit| (work_tree.ignored_snapshot_ref(), commit)),
+        );
         for operation in log.values() {
             for session in sessions_of(&operation.details) {
                 wanted.insert(work_tree.session_ref(session), operation.commit);
@@ -185,11 +178,11 @@ fn rebuild_refs(store: &Store) -> Result<Vec<String>, Error> {
             let ended = operation.follows.as_ref().and_then(|id| log.get(id));
             if let Some(end) = ended {
                 wanted.insert(store.past_ref(&id, &end.id), end.commit);
-                let companion = end
+                let ignored = end
                     .meta
-                    .companion
-                    .map(|commit| (work_tree.past_companion_ref(&end.id), commit));
-                wanted.extend(companion);
+                    .ignored_snapshot
+                    .map(|commit| (work_tree.past_ignored_snapshot_ref(&end.id), commit));
+                wanted.extend(ignored);
             }
         }
     }

@@ -15,8 +15,8 @@ use crate::git::ObjectId;
 use crate::log::{Operation, Source, WorkTree, load_steps};
 use crate::scan::Progress;
 use crate::store::{Lock, Sharing, Store};
-use crate::workspace::Workspace;
 
+use super::Maintenance;
 use super::thin::thin;
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
@@ -49,7 +49,7 @@ pub struct LostMessage {
     pub message: String,
 }
 
-/// Report of [`Workspace::care`].
+/// Report of [`Maintenance::collect`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CareReport {
     /// Number of operations dropped from the log.
@@ -87,22 +87,22 @@ fn messages_of(operation: &Operation) -> impl Iterator<Item = LostMessage> + '_ 
     })
 }
 
-impl Workspace {
+impl Maintenance<'_> {
     /// Drops what the retention policy does not keep and collects the garbage of the whole store.
     ///
     /// Checkpoints keep their snapshots as long as they exist; pinned ones are kept forever. If
     /// another process is already doing this, nothing is done and the report says so.
-    pub fn care(&self, retention: &Retention, progress: &Progress) -> Result<CareReport, Error> {
+    pub fn collect(&self, retention: &Retention, progress: &Progress) -> Result<CareReport, Error> {
         let mut report = CareReport::default();
-        let Some((store, work_tree)) = self.existing()? else { return Ok(report) };
+        let Some((store, work_tree)) = self.0.existing()? else { return Ok(report) };
         let Some(_caring) = Lock::try_take(&store.care_lock_path(), Sharing::Exclusive)? else {
             report.gc.note = Some("another process is at it already".into());
             return Ok(report);
         };
         // The timestamp is written first, so that a failed or killed run is not repeated by every
-        // command. Best effort: without it, care merely becomes due again earlier.
+        // command. Best effort: without it, the next run is merely due earlier.
         drop(private::replace(&store.cared_path(), b"", Durable::No));
-        let outcome = self.care_alone(&store, &work_tree, retention, progress, &mut report);
+        let outcome = self.collect_locked(&store, &work_tree, retention, progress, &mut report);
         match outcome {
             Err(Error::Cancelled | Error::Busy { .. }) | Ok(()) => (),
             // The run may be a background process without output, so `status` reports the error.
@@ -114,7 +114,7 @@ impl Workspace {
         outcome.map(|()| report)
     }
 
-    fn care_alone(
+    fn collect_locked(
         &self,
         store: &Store,
         work_tree: &WorkTree,
@@ -122,16 +122,16 @@ impl Workspace {
         progress: &Progress,
         report: &mut CareReport,
     ) -> Result<(), Error> {
-        // Past segments do not change during care, so reading them needs no lock.
+        // Past segments do not change meanwhile, so reading them needs no lock.
         let expiry = Expiry::plan(store, work_tree, retention)?;
         if !expiry.dropped.is_empty() {
-            let hold = self.begin()?;
+            let hold = self.0.begin()?;
             expiry.perform(&hold.store, &hold.work_tree, report)?;
         }
         if work_tree.outside_dir().exists() {
-            self.outside_of(&self.begin()?).expire()?;
+            self.0.outside_of(&self.0.begin()?).expire()?;
         }
-        let patience = self.options().patience;
+        let patience = self.0.options().patience;
         for pulled in pulled_logs(store, work_tree)? {
             let expiry = Expiry::plan(store, &pulled, retention)?;
             if !expiry.dropped.is_empty() {
@@ -148,14 +148,15 @@ impl Workspace {
         Ok(())
     }
 
-    /// Returns the report that [`Workspace::care`] would produce now, without changing anything.
-    pub fn foresee_care(
+    /// Returns the report that [`Maintenance::collect`] would produce now, without changing
+    /// anything.
+    pub fn plan_collect(
         &self,
         retention: &Retention,
         progress: &Progress,
     ) -> Result<CareReport, Error> {
         let mut report = CareReport::default();
-        let Some((store, work_tree)) = self.existing()? else { return Ok(report) };
+        let Some((store, work_tree)) = self.0.existing()? else { return Ok(report) };
         let mut going = HashSet::new();
         let pulled = pulled_logs(&store, &work_tree)?;
         for log in std::iter::once(&work_tree).chain(&pulled) {
@@ -164,21 +165,21 @@ impl Workspace {
             going.extend(expiry.refs(&store, log)?);
         }
         let options = GcOptions { thorough: retention.thorough };
-        report.gc = store.foresee(options, &going, self.options().patience, progress)?;
+        report.gc = store.foresee(options, &going, self.0.options().patience, progress)?;
         if retention.thin_days > 0 {
             report.gc.note = Some("what thinning takes away is not counted".into());
         }
         Ok(report)
     }
 
-    /// Returns why care is due, if it is: many packs, or a day since the last run. Takes no lock,
-    /// and reads only file names and timestamps.
-    pub fn care_due(&self) -> Result<Option<String>, Error> {
+    /// Returns why [`Maintenance::collect`] is due, if it is: many packs, or a day since the last
+    /// run. Takes no lock, and reads only file names and timestamps.
+    pub fn collection_due(&self) -> Result<Option<String>, Error> {
         const MANY_PACKS: usize = 200;
         const PAUSE: Duration = Duration::from_secs(24 * 3600);
         // A run that fails or is killed must not be started again by every snapshot.
         const SHORT_PAUSE: Duration = Duration::from_secs(600);
-        let Some(store) = self.store_path()? else { return Ok(None) };
+        let Some(store) = self.0.store_path()? else { return Ok(None) };
         let packs = std::fs::read_dir(store.join("objects/pack")).into_iter().flatten().flatten();
         let is_index = |name: std::ffi::OsString| name.to_string_lossy().ends_with(".idx");
         let packs = packs.filter(|entry| is_index(entry.file_name())).count();
@@ -198,7 +199,7 @@ impl Workspace {
     /// Releases a session: operations that only it performed need not be kept any longer. Its steps
     /// can be undone until retention drops them.
     pub fn release_session(&self, session: &str) -> Result<(), Error> {
-        let hold = self.begin()?;
+        let hold = self.0.begin()?;
         let known = hold.work_tree.newest_of(&hold.store, session)?;
         known.ok_or_else(|| Error::no_such_session(session))?;
         let mut released = released(&hold.work_tree)?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::error::Error;
 use crate::git::{Commit, Kind, ObjectId, parse_commit};
 use crate::log::{
-    Companion, Operation, Rewriting, Rewritten, Start, read_companion, read_operation,
+    IgnoredSnapshot, Operation, Rewriting, Rewritten, Start, read_ignored, read_operation,
 };
 use crate::pack::PackWriter;
 use crate::store::Store;
@@ -24,9 +24,9 @@ pub(super) enum Fate {
 pub(super) trait Editor {
     fn operation(&mut self, operation: &Operation) -> Result<Fate, Error>;
 
-    /// Returns the new tree of a companion. By default it stays the same.
-    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
-        Ok(companion.tree)
+    /// Returns the new tree of an ignored snapshot. By default it stays the same.
+    fn ignored_snapshot(&mut self, ignored: &IgnoredSnapshot) -> Result<ObjectId, Error> {
+        Ok(ignored.tree)
     }
 
     /// Returns whether a commit is unreadable. Commits that reference it are rewritten without it.
@@ -53,7 +53,8 @@ pub(super) fn rewrite<'a>(
     let pack = PackWriter::new(&store.objects_dir());
     let mut history = History { store, commits: BTreeMap::new(), pack };
     let mut done: HashSet<ObjectId> = HashSet::new();
-    // On the stack, a commit is below its dependencies: parents and an operation's companion.
+    // On the stack, a commit is below its dependencies: parents and an operation's ignored
+    // snapshot.
     let mut work: Vec<ObjectId> = roots.collect();
     while let Some(id) = work.last().copied() {
         if done.contains(&id) {
@@ -79,7 +80,7 @@ pub(super) fn rewrite<'a>(
 fn dependencies(store: &Store, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
     let mut needs = read_commit(store, id)?.parents;
     if let Ok(operation) = read_operation(&store.objects, id) {
-        needs.extend(operation.meta.companion);
+        needs.extend(operation.meta.ignored_snapshot);
     }
     Ok(needs)
 }
@@ -108,9 +109,9 @@ impl History<'_> {
         if let Ok(operation) = read_operation(&self.store.objects, &id) {
             return self.operation(&operation, editor);
         }
-        // A companion, or spilled data of an operation, which never changes.
-        let Ok(companion) = read_companion(&self.store.objects, &id) else { return Ok(()) };
-        self.companion(id, companion, editor)
+        // An ignored snapshot, or spilled data of an operation, which never changes.
+        let Ok(ignored) = read_ignored(&self.store.objects, &id) else { return Ok(()) };
+        self.ignored_snapshot(id, ignored, editor)
     }
 
     fn operation(&mut self, operation: &Operation, editor: &mut dyn Editor) -> Result<(), Error> {
@@ -125,7 +126,7 @@ impl History<'_> {
             }
             Fate::Change(new) => *new,
             Fate::Keep => {
-                let named = parent.into_iter().chain(operation.meta.companion);
+                let named = parent.into_iter().chain(operation.meta.ignored_snapshot);
                 if named.into_iter().all(|id| self.moved(id) == id) {
                     return Ok(());
                 }
@@ -139,20 +140,20 @@ impl History<'_> {
         Ok(())
     }
 
-    fn companion(
+    fn ignored_snapshot(
         &mut self,
         id: ObjectId,
-        companion: Companion,
+        ignored: IgnoredSnapshot,
         editor: &mut dyn Editor,
     ) -> Result<(), Error> {
-        let tree = editor.companion(&companion)?;
+        let tree = editor.ignored_snapshot(&ignored)?;
         let commit = read_commit(self.store, &id)?;
         let parent = commit.parents.first().copied();
         let moved = parent.map(|parent| self.moved(parent));
-        if tree == companion.tree && parent == moved {
+        if tree == ignored.tree && parent == moved {
             return Ok(());
         }
-        let new = Companion { tree, ..companion };
+        let new = IgnoredSnapshot { tree, ..ignored };
         let millis = u64::try_from(commit.seconds).unwrap_or(0) * 1000;
         let written = new.write(&self.store.objects, &self.pack, moved, millis)?;
         self.commits.insert(id, written);

@@ -9,8 +9,9 @@ use crate::log::read_operation;
 use crate::path::{escape, join};
 use crate::restore::Journal;
 use crate::scan::{Progress, StatCache};
-use crate::store::{Lock, Sharing, Store};
-use crate::workspace::Workspace;
+use crate::store::Store;
+
+use super::Maintenance;
 
 /// A problem found in a store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,13 +61,15 @@ pub(super) struct Findings {
     pub(super) torn_caches: Vec<PathBuf>,
 }
 
-impl Workspace {
+impl Maintenance<'_> {
     /// Reads every object reachable from the store's refs once and checks its hash.
     ///
     /// Other commands can run concurrently; only the removal of packs waits until the end.
     pub fn verify(&self, progress: &Progress) -> Result<Verification, Error> {
-        let Some((store, _)) = self.existing()? else { return Ok(Verification::default()) };
-        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options().patience)?;
+        let Some((store, _)) = self.0.existing()? else {
+            return Ok(Verification::default());
+        };
+        let _shared = self.0.lock_shared(&store)?;
         store.objects.refresh()?;
         Ok(examine(&store, progress)?.verification)
     }

@@ -6,17 +6,17 @@ use crate::error::Error;
 use crate::git::ObjectId;
 use crate::log::{Operation, Rewritten, WorkTree, read_operation};
 use crate::store::Store;
-use crate::workspace::Workspace;
 
+use super::Maintenance;
 use super::rewrite::{Editor, Fate, rewrite};
 
-impl Workspace {
+impl Maintenance<'_> {
     /// Rewrites the operations of this work tree that contain the text of private ignore lists, so
     /// that they record the hash instead. Ids and snapshots stay the same; commits change.
     ///
     /// Called before a push or an export. Does nothing for a log written by this version.
     pub(crate) fn withhold_private_lists(&self) -> Result<(), Error> {
-        let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
+        let Some((store, work_tree)) = self.0.existing()? else { return Ok(()) };
         if operations_with_texts(&store, &work_tree)?.is_empty() {
             return Ok(());
         }

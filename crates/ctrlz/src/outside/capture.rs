@@ -246,7 +246,7 @@ impl Outside<'_> {
     }
 
     /// Records the state after a step. Returns whether it changed; if not, the capture is dropped.
-    pub(crate) fn settle(&self, step: &str) -> Result<bool, Error> {
+    pub(crate) fn record_after(&self, step: &str) -> Result<bool, Error> {
         let Some(mut capture) = self.load(step)? else { return Ok(false) };
         self.note_after(&mut capture, Budget::plain())?;
         self.keep_if_changed(&capture)
@@ -490,7 +490,7 @@ fn write_commit(
         parents: Vec::new(),
         author: "ctrlz".into(),
         seconds: (at_millis / 1000) as i64,
-        // Not a JSON object, so that it is not taken for an operation or a companion.
+        // Not a JSON object, so that it is not taken for an operation or an ignored snapshot.
         data: "\"outside\"".into(),
         message: "files outside of the work tree".into(),
     };

@@ -11,7 +11,7 @@ use crate::git::{ObjectId, Verdict, is_protected_name};
 use crate::path::{join, split};
 use crate::scan::{
     Content, EntryStat, Keep, ListedDir, ListedEntry, Listing, ReadOutcome, SkipReason, TreeState,
-    parts_of, read_entry, settle_databases, with_sidecars,
+    parts_of, read_entry, reread_databases, with_sidecars,
 };
 
 use super::state::{Stamp, State, Thing};
@@ -132,7 +132,7 @@ impl Reader<'_> {
         }
         // The names are those of a database and its sidecar files, or a single one.
         let database = names.first().filter(|_| names.len() > 1);
-        reading.settle(self, &root, b"", database.as_slice())?;
+        reading.reread_databases(self, &root, b"", database.as_slice())?;
         // Breadth first, so that a limit cuts off the deepest directories.
         while let Some(path) = reading.waiting.pop_front() {
             reading.directory(self, &root, &path)?;
@@ -193,11 +193,11 @@ impl Reading<'_> {
             self.entry(reader, &dir, path, name)?;
         }
         let databases = with_sidecars(names.iter().map(Vec::as_slice));
-        self.settle(reader, &dir, path, &databases)
+        self.reread_databases(reader, &dir, path, &databases)
     }
 
     /// Replaces the states of databases and their sidecar files by those of one moment.
-    fn settle(
+    fn reread_databases(
         &mut self,
         reader: &Reader<'_>,
         dir: &Dir,
@@ -205,7 +205,7 @@ impl Reading<'_> {
         databases: &[impl AsRef<[u8]>],
     ) -> Result<(), Error> {
         let Some((_, entries)) = self.dirs.get_mut(parent) else { return Ok(()) };
-        settle_databases(dir, databases, entries, reader.keep)?;
+        reread_databases(dir, databases, entries, reader.keep)?;
         for name in databases.iter().flat_map(|main| parts_of(main.as_ref())) {
             let path = join(parent, &name);
             let things = &mut self.seen.state.0;

@@ -17,13 +17,13 @@ use crate::git::{
 use super::packs::{MAX_OBJECT_BYTES, Packs, open_packs};
 
 /// Upper bound on the depth of nested alternates, as in git.
-const MAX_LENDER_DEPTH: usize = 5;
+const MAX_ALTERNATE_DEPTH: usize = 5;
 
 /// An object directory in git's layout.
 pub(crate) struct Objects {
     dir: PathBuf,
     packs: RwLock<Packs>,
-    lenders: RwLock<Vec<Objects>>,
+    alternates: RwLock<Vec<Objects>>,
     /// Whether `info/alternates` is read.
     borrows: bool,
     /// Held during a refresh, so that an older result never replaces a newer one.
@@ -38,15 +38,15 @@ impl Objects {
 
     /// Opens an object directory without reading its `info/alternates`.
     pub(crate) fn open_alone(dir: &Path) -> Result<Objects, FileError> {
-        Objects::open_at_depth(dir, MAX_LENDER_DEPTH)
+        Objects::open_at_depth(dir, MAX_ALTERNATE_DEPTH)
     }
 
     fn open_at_depth(dir: &Path, depth: usize) -> Result<Objects, FileError> {
         let packs = RwLock::new(open_packs(dir, &[])?);
-        let borrows = depth < MAX_LENDER_DEPTH;
-        let lenders = if borrows { lenders_of(dir, depth)? } else { Vec::new() };
-        let (lenders, looking) = (RwLock::new(lenders), Mutex::default());
-        Ok(Objects { dir: dir.to_owned(), packs, lenders, borrows, looking })
+        let borrows = depth < MAX_ALTERNATE_DEPTH;
+        let alternates = if borrows { alternates_of(dir, depth)? } else { Vec::new() };
+        let (alternates, looking) = (RwLock::new(alternates), Mutex::default());
+        Ok(Objects { dir: dir.to_owned(), packs, alternates, borrows, looking })
     }
 
     /// Opens packs that other processes have added or replaced.
@@ -54,8 +54,8 @@ impl Objects {
         let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = open_packs(&self.dir, &self.packs())?;
         *self.packs.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        let lenders = if self.borrows { lenders_of(&self.dir, 0)? } else { Vec::new() };
-        *self.lenders.write().unwrap_or_else(PoisonError::into_inner) = lenders;
+        let alternates = if self.borrows { alternates_of(&self.dir, 0)? } else { Vec::new() };
+        *self.alternates.write().unwrap_or_else(PoisonError::into_inner) = alternates;
         Ok(())
     }
 
@@ -120,16 +120,16 @@ impl Objects {
         if let Ok(Some((kind, bytes))) = self.read_loose(id) {
             return Ok(Some((kind, bytes.len() as u64)));
         }
-        self.first_lender(|lender| lender.header_known(id))
+        self.first_alternate(|alternate| alternate.header_known(id))
     }
 
-    fn first_lender<T>(
+    fn first_alternate<T>(
         &self,
         ask: impl Fn(&Objects) -> Result<Option<T>, Error>,
     ) -> Result<Option<T>, Error> {
-        let lenders = self.lenders.read().unwrap_or_else(PoisonError::into_inner);
-        for lender in lenders.iter() {
-            if let Some(found) = ask(lender)? {
+        let alternates = self.alternates.read().unwrap_or_else(PoisonError::into_inner);
+        for alternate in alternates.iter() {
+            if let Some(found) = ask(alternate)? {
                 return Ok(Some(found));
             }
         }
@@ -166,7 +166,7 @@ impl Objects {
                 Err(error) => problem = Some(error),
             }
         }
-        if let Some(found) = self.first_lender(|lender| lender.read_known(id))? {
+        if let Some(found) = self.first_alternate(|alternate| alternate.read_known(id))? {
             return Ok(Some(found));
         }
         problem.map_or(Ok(None), Err)
@@ -174,12 +174,12 @@ impl Objects {
 
     /// Reads and verifies an object, with its compressed entry if a pack of an alternate has it.
     pub(crate) fn read_packed(&self, id: &ObjectId) -> Result<Option<Packed>, Error> {
-        let of_lender = self.first_lender(|lender| {
-            let packs = lender.packs();
+        let of_alternate = self.first_alternate(|alternate| {
+            let packs = alternate.packs();
             let found = packs.iter().find_map(|pack| pack.read_packed(id).ok().flatten());
             Ok(found.filter(|found| hash_object(found.kind, &found.bytes) == Some(*id)))
         })?;
-        match of_lender {
+        match of_alternate {
             Some(found) => Ok(Some(found)),
             None => Ok(self.read(id)?.map(|(kind, bytes)| Packed { kind, bytes, packed: None })),
         }
@@ -325,19 +325,19 @@ fn copy_checked(
 }
 
 /// Returns the alternates of `dir`.
-fn lenders_of(dir: &Path, depth: usize) -> Result<Vec<Objects>, FileError> {
+fn alternates_of(dir: &Path, depth: usize) -> Result<Vec<Objects>, FileError> {
     let list = dir.join("info").join("alternates");
     let Some(text) = read_small(&list, 1 << 16)? else { return Ok(Vec::new()) };
     let mut seen = HashSet::new();
-    let mut lenders = Vec::new();
+    let mut alternates = Vec::new();
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let line = std::os::unix::ffi::OsStrExt::from_bytes(line);
         let path = dir.join(Path::new::<std::ffi::OsStr>(line));
         if path.is_dir() && seen.insert(path.clone()) {
-            lenders.push(Objects::open_at_depth(&path, depth + 1)?);
+            alternates.push(Objects::open_at_depth(&path, depth + 1)?);
         }
     }
-    Ok(lenders)
+    Ok(alternates)
 }
 
 #[cfg(test)]

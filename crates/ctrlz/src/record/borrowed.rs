@@ -2,7 +2,8 @@
 //!
 //! An index with correct stat data and wrong ids would put wrong content into a snapshot, and a
 //! damaged object would leave it without content. A random sample of the files and their objects is
-//! checked before the first snapshot, and the rest when the blobs are copied. After a mismatch the index is never used again for this work tree.
+//! checked before the first snapshot, and the rest when the blobs are copied. After a mismatch the
+//! index is never used again for this work tree.
 
 use std::collections::HashSet;
 
@@ -18,7 +19,7 @@ use crate::scan::{
     Content, EntryStat, Listing, Progress, ReadOutcome, Seeding, StatCache, filter_patterns,
     read_entry,
 };
-use crate::store::{Absorbed, Borrowed, Copied, Lender, Limits};
+use crate::store::{BorrowSource, Borrowed, Copied, CopyRound, Limits};
 
 use super::keep::HashOnly;
 use super::recording::Recording;
@@ -33,17 +34,17 @@ const FILES_PER_JOB: usize = 64;
 
 /// A file with the blob id that the user's index has for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Loan {
+pub(crate) struct IndexedFile {
     path: Vec<u8>,
     stat: EntryStat,
     id: ObjectId,
 }
 
-impl Loan {
-    /// Returns whether `lender` has no intact object for the file, or the file has unchanged
+impl IndexedFile {
+    /// Returns whether `source` has no intact object for the file, or the file has unchanged
     /// metadata but other content.
-    fn is_wrong(&self, root: &Dir, lender: Option<&Lender>) -> bool {
-        if lender.is_some_and(|lender| !lender.is_intact(&self.id)) {
+    fn is_wrong(&self, root: &Dir, source: Option<&BorrowSource>) -> bool {
+        if source.is_some_and(|source| !source.is_intact(&self.id)) {
             return true;
         }
         let (parent, name) = split(&self.path);
@@ -65,26 +66,32 @@ impl Context {
         work_tree: &WorkTree,
         borrowed: &Borrowed,
         copied: &Copied,
-    ) -> Vec<Loan> {
+    ) -> Vec<IndexedFile> {
         // After a mismatch all files were read, because the cache was dropped.
         if copied.ids().is_empty() || work_tree.wrong_index().is_some() {
             return Vec::new();
         }
         let cache = StatCache::load(&work_tree.cache_path());
-        let wrong = self.wrong_among(root, None, &loans_of(&cache, |id| copied.ids().contains(id)));
+        let wrong =
+            self.wrong_among(root, None, &indexed_files(&cache, |id| copied.ids().contains(id)));
         if wrong.is_empty() {
             wrong
         } else {
-            self.wrong_among(root, None, &loans_of(&cache, |id| borrowed.contains(id)))
+            self.wrong_among(root, None, &indexed_files(&cache, |id| borrowed.contains(id)))
         }
     }
 
-    fn wrong_among(&self, root: &Dir, lender: Option<&Lender>, loans: &[Loan]) -> Vec<Loan> {
-        let jobs: Vec<&[Loan]> = loans.chunks(FILES_PER_JOB).collect();
-        let wrong = run_jobs(self.options.threads.max(1), jobs, |loans, _| {
-            loans.iter().filter(|loan| loan.is_wrong(root, lender)).cloned().collect::<Vec<_>>()
+    fn wrong_among(
+        &self,
+        root: &Dir,
+        source: Option<&BorrowSource>,
+        files: &[IndexedFile],
+    ) -> Vec<IndexedFile> {
+        let jobs: Vec<&[IndexedFile]> = files.chunks(FILES_PER_JOB).collect();
+        let wrong = run_jobs(self.options.threads.max(1), jobs, |files, _| {
+            files.iter().filter(|file| file.is_wrong(root, source)).cloned().collect::<Vec<_>>()
         });
-        let mut wrong: Vec<Loan> = wrong.into_iter().flatten().collect();
+        let mut wrong: Vec<IndexedFile> = wrong.into_iter().flatten().collect();
         wrong.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         wrong
     }
@@ -93,29 +100,29 @@ impl Context {
 impl Hold {
     /// Copies some of the borrowed blobs, within the time that a snapshot may be delayed. Also
     /// returns the operation that corrects wrong content, if there is one.
-    pub(super) fn settle_loans(&self) -> Result<(Absorbed, Option<Operation>), Error> {
+    pub(super) fn copy_borrowed(&self) -> Result<(CopyRound, Option<Operation>), Error> {
         const MAX_BYTES: u64 = 16 << 20;
         const MAX_OBJECTS: u64 = 1_000;
         let borrowed = Borrowed::load(&self.work_tree.borrowed_path())?;
         if borrowed.is_empty() {
-            return Ok((Absorbed::default(), None));
+            return Ok((CopyRound::default(), None));
         }
-        let Some(_turn) = self.work_tree.try_lock_loans()? else {
-            return Ok((Absorbed { left: borrowed.len(), ..Absorbed::default() }, None));
+        let Some(_turn) = self.work_tree.try_lock_copying()? else {
+            return Ok((CopyRound { left: borrowed.len(), ..CopyRound::default() }, None));
         };
         let room_bytes = self.context.quota_use(self.store.path())?.left();
         let limits = Limits { bytes: MAX_BYTES, objects: MAX_OBJECTS, room_bytes };
         let copied = borrowed.copy(&self.store, &limits)?;
         let wrong = self.context.check_copied(&self.root, &self.work_tree, &borrowed, &copied);
-        let corrected = self.correct_loans(wrong)?;
-        Ok((self.work_tree.settle_borrowed(&self.store, copied)?, corrected))
+        let corrected = self.correct(wrong)?;
+        Ok((self.work_tree.remove_copied(&self.store, copied)?, corrected))
     }
 
-    pub(super) fn lender(&self, first_snapshot: bool) -> Result<Option<Lender>, Error> {
+    pub(super) fn borrow_source(&self, is_first: bool) -> Result<Option<BorrowSource>, Error> {
         match &self.context.repo {
             // Nothing is borrowed from an unreadable repository.
-            Some(repo) if first_snapshot && self.context.options.seed => {
-                Ok(Lender::open(&repo.objects_dir()).ok())
+            Some(repo) if is_first && self.context.options.seed => {
+                Ok(BorrowSource::open(&repo.objects_dir()).ok())
             }
             _ => Ok(None),
         }
@@ -141,37 +148,40 @@ impl Hold {
 
     /// Compares a random sample of the borrowed files with the index and reads their objects.
     /// Returns a path with a wrong id or a damaged object, if any.
-    pub(super) fn sample_loans(&self, lender: &Lender, listing: &Listing) -> Option<Vec<u8>> {
-        let mut loans: Vec<(usize, usize)> = Vec::new();
+    pub(super) fn check_sample(&self, source: &BorrowSource, listing: &Listing) -> Option<Vec<u8>> {
+        let mut files: Vec<(usize, usize)> = Vec::new();
         for (at, dir) in listing.dirs.iter().enumerate() {
             let known = |entry: &usize| matches!(dir.entries[*entry].content, Content::Known(_));
-            loans.extend((0..dir.entries.len()).filter(known).map(|entry| (at, entry)));
+            files.extend((0..dir.entries.len()).filter(known).map(|entry| (at, entry)));
         }
-        let count = MIN_SAMPLE.max(loans.len() / ONE_OF).min(loans.len());
-        shuffle_front(&mut loans, count);
-        let loan = |&(at, entry): &(usize, usize)| {
+        let count = MIN_SAMPLE.max(files.len() / ONE_OF).min(files.len());
+        shuffle_front(&mut files, count);
+        let file = |&(at, entry): &(usize, usize)| {
             let (dir, entry) = (&listing.dirs[at], &listing.dirs[at].entries[entry]);
             let Content::Known(id) = entry.content else { return None };
-            Some(Loan { path: join(&dir.path, &entry.name), stat: entry.stat, id })
+            Some(IndexedFile { path: join(&dir.path, &entry.name), stat: entry.stat, id })
         };
-        let sample: Vec<Loan> = loans[..count].iter().filter_map(loan).collect();
-        let wrong = self.context.wrong_among(&self.root, Some(lender), &sample);
-        wrong.into_iter().map(|loan| loan.path).next()
+        let sample: Vec<IndexedFile> = files[..count].iter().filter_map(file).collect();
+        let wrong = self.context.wrong_among(&self.root, Some(source), &sample);
+        wrong.into_iter().map(|file| file.path).next()
     }
 
     /// Stops using the index and records the right content of `wrong` in an operation of its own.
     /// Otherwise the difference would be attributed to the open step, and an undo would write the
     /// wrong content. Returns that operation.
-    pub(crate) fn correct_loans(&self, wrong: Vec<Loan>) -> Result<Option<Operation>, Error> {
+    pub(crate) fn correct(&self, wrong: Vec<IndexedFile>) -> Result<Option<Operation>, Error> {
         let Some(first) = wrong.first() else { return Ok(None) };
         let path = escape(&first.path);
         let last = self.work_tree.last_or_salvaged(&self.store)?;
         let until = last.as_ref().map(|last| last.id.clone()).unwrap_or_default();
-        let file = |loan: &Loan| WrongFile { path: PathText::from_bytes(&loan.path), id: loan.id };
+        let file = |wrong: &IndexedFile| WrongFile {
+            path: PathText::from_bytes(&wrong.path),
+            id: wrong.id,
+        };
         let files = wrong.iter().map(file).collect();
         self.distrust_index(&WrongIndex { path: path.clone(), files, until })?;
         let Some(last) = last else { return Ok(None) };
-        let paths: Vec<_> = wrong.into_iter().map(|loan| TreePath::from_scan(loan.path)).collect();
+        let paths: Vec<_> = wrong.into_iter().map(|file| TreePath::from_scan(file.path)).collect();
         let label = Some(format!(
             "correction: git's index was wrong about {path}, and so are the snapshots before this"
         ));
@@ -221,16 +231,16 @@ impl Hold {
 }
 
 /// Returns the cached files whose blobs are wanted.
-fn loans_of(cache: &StatCache, is_wanted: impl Fn(&ObjectId) -> bool) -> Vec<Loan> {
-    let mut loans = Vec::new();
+fn indexed_files(cache: &StatCache, is_wanted: impl Fn(&ObjectId) -> bool) -> Vec<IndexedFile> {
+    let mut files = Vec::new();
     for (path, dir) in (0..cache.len()).filter_map(|at| cache.nth(at)) {
         for entry in dir.entries() {
             let id = entry.id().filter(&is_wanted);
-            let loan = |id| Loan { path: join(path, entry.name), stat: entry.stat, id };
-            loans.extend(id.map(loan));
+            let file = |id| IndexedFile { path: join(path, entry.name), stat: entry.stat, id };
+            files.extend(id.map(file));
         }
     }
-    loans
+    files
 }
 
 /// Moves `count` random items to the front.

@@ -44,7 +44,7 @@ impl Recording<'_> {
         }
         let credit = |step: &OpenStep| hold.credit(step, evidence.ending_of(step), &draft.kept);
         let mut credits: Vec<Credit> = evidence.open.iter().map(credit).collect();
-        let sharing = if evidence.is_settled() {
+        let sharing = if evidence.is_certain() {
             credits[0].paths = None;
             Default::default()
         } else {

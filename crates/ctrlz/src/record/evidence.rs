@@ -96,9 +96,9 @@ impl<'a> Evidence<'a> {
         self.ending.filter(|ending| ending.step == step.info.step)
     }
 
-    /// Returns whether all changes belong to the only open step. Only its end settles that: earlier
+    /// Returns whether all changes belong to the only open step. Only its end decides that: earlier
     /// snapshots list them, so that the end can disown some.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_certain(&self) -> bool {
         let [only] = self.open.as_slice() else { return false };
         self.ending.is_some_and(|ending| ending.ran.is_none())
             && !only.only_named

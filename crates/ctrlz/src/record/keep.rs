@@ -9,13 +9,13 @@ use crate::log::WorkTree;
 use crate::pack::PackWriter;
 use crate::path::TreePath;
 use crate::scan::{Keep, LargeProblem, hash_large};
-use crate::store::{Lender, Store};
+use crate::store::{BorrowSource, Store};
 
 /// The store, as the target of a scan.
 pub(crate) struct StoreKeep<'a> {
     pub(crate) store: &'a Store,
     pub(crate) pack: &'a PackWriter,
-    pub(crate) lender: Option<&'a Lender>,
+    pub(crate) source: Option<&'a BorrowSource>,
     /// Decides which files are new. Without it, no file is.
     pub(crate) log: Option<&'a WorkTree>,
     /// Whether objects are missing, so that cached ids prove nothing.
@@ -27,7 +27,7 @@ pub(crate) struct StoreKeep<'a> {
 impl<'a> StoreKeep<'a> {
     /// Returns a store for files that are read regardless of the cache.
     pub(crate) fn new(store: &'a Store, pack: &'a PackWriter) -> StoreKeep<'a> {
-        StoreKeep { store, pack, lender: None, log: None, doubt: true, rehash: false }
+        StoreKeep { store, pack, source: None, log: None, doubt: true, rehash: false }
     }
 
     /// Returns whether a snapshot in the log has a file at `path`.
@@ -74,7 +74,7 @@ impl Keep for StoreKeep<'_> {
     }
 
     fn borrow(&self, id: &ObjectId, bytes: u64) -> bool {
-        self.lender.is_some_and(|lender| lender.lend(id, bytes))
+        self.source.is_some_and(|source| source.borrow_blob(id, bytes))
     }
 
     fn held_before(&self, path: &[u8]) -> bool {

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use crate::compare::find;
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::Companion;
+use crate::log::IgnoredSnapshot;
 use crate::path::{PathText, TreePath};
 use crate::store::TreeChange;
 
 /// The ignored files that are kept beside a snapshot.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// The new companion, if it differs from the last one.
-    pub(super) new: Option<Companion>,
-    /// The last companion, if it is unchanged.
+    /// The new ignored snapshot, if it differs from the last one.
+    pub(super) new: Option<IgnoredSnapshot>,
+    /// The last ignored snapshot, if it is unchanged.
     pub(super) same: Option<ObjectId>,
     /// The content of every kept file.
     pub(super) paths: BTreeMap<Vec<u8>, TreeChange>,
-    /// The tree of the last companion.
+    /// The tree of the last ignored snapshot.
     pub(super) before: Option<ObjectId>,
     /// Files whose permissions changed.
     pub(super) other_modes: Vec<PathText>,

@@ -93,7 +93,7 @@ impl Recording<'_> {
         let objects = &self.hold.store.objects;
         let draft = self.edited(&part)?;
         let kept = keep_ignored(&self, &part)?;
-        let meta = Meta { companion: kept.same, ..draft.meta };
+        let meta = Meta { ignored_snapshot: kept.same, ..draft.meta };
         let draft = Draft { meta, kept, ..draft };
         let Part { last, mut files, scanned, .. } = part;
         let recorded = self.finish(Some(last), draft, scanned)?;
@@ -236,14 +236,14 @@ fn edit(
     edit.meta.rules.hidden.extend(hidden);
     edit.meta.rules.hidden.sort_by_cached_key(|(path, _)| path.clone().into_bytes());
     edit.meta.rules.hidden.dedup();
-    settle_empty_dirs(trees, last, listing, &mut edit)?;
+    update_empty_dirs(trees, last, listing, &mut edit)?;
     edit.meta.sort();
     edit.meta.skipped.dedup();
     Ok(edit)
 }
 
 /// Updates the empty directories: the deepest ones without a captured file.
-fn settle_empty_dirs(
+fn update_empty_dirs(
     trees: &Trees<'_>,
     last: &Operation,
     listing: &Listing,

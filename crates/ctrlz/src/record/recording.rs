@@ -8,7 +8,7 @@ use crate::hold::Hold;
 use crate::log::{Details, NewOperation, Operation};
 use crate::pack::PackWriter;
 use crate::scan::{Content, Listing, Progress, read_listing};
-use crate::store::Lender;
+use crate::store::BorrowSource;
 
 use super::draft::{Draft, Recorded, Snapshot};
 use super::keep::StoreKeep;
@@ -27,7 +27,7 @@ pub(super) struct Recording<'a> {
     /// A partial scan fails if its files do not fit. A whole one decides which are left out.
     pub(super) extent: Extent,
     pub(super) pack: PackWriter,
-    pub(super) lender: Option<Lender>,
+    pub(super) source: Option<BorrowSource>,
     /// Whether objects are missing, so that cached ids prove nothing.
     pub(super) doubt: bool,
     /// Whether all files are read again and compared with the store.
@@ -53,13 +53,13 @@ impl<'a> Recording<'a> {
         extent: Extent,
     ) -> Recording<'a> {
         let pack = hold.pack_writer();
-        Recording { hold, cause, progress, extent, pack, lender: None, doubt: true, rehash: false }
+        Recording { hold, cause, progress, extent, pack, source: None, doubt: true, rehash: false }
     }
 
     /// Returns the store as the target of the scan.
     pub(super) fn keep(&self) -> StoreKeep<'_> {
         let mut keep = StoreKeep::new(&self.hold.store, &self.pack);
-        keep.lender = self.lender.as_ref();
+        keep.source = self.source.as_ref();
         keep.log = Some(&self.hold.work_tree);
         (keep.doubt, keep.rehash) = (self.doubt, self.rehash);
         keep
@@ -119,7 +119,8 @@ impl<'a> Recording<'a> {
             let Draft { tree, meta, renames: Renames { moved, unlinked }, kept } = draft;
             let unlinked = details.unlinked.into_iter().chain(unlinked).collect();
             let details = Details { moved, unlinked, ..details };
-            let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
+            let new =
+                NewOperation { kind, snapshot: tree, meta, details, ignored_snapshot: kept.new };
             let Hold { store, work_tree, .. } = self.hold;
             let (operation, published) = work_tree.append(store, self.pack, last, new)?;
             let mark = room.and_then(|room| room.mark_crossed_by(published.bytes));

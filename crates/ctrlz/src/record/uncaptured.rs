@@ -10,7 +10,7 @@ use crate::compare::find;
 use crate::error::Error;
 use crate::fs::{Dir, FileKind};
 use crate::git::ObjectId;
-use crate::log::{Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_companion};
+use crate::log::{Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_ignored};
 use crate::pack::Objects;
 use crate::path::{PathText, TreePath, join, split};
 use crate::scan::SkipReason;
@@ -52,20 +52,20 @@ impl Hold {
     }
 }
 
-/// Returns the paths that a snapshot and its companion leave out, each with the reason.
+/// Returns the paths that a snapshot and its ignored snapshot leave out, each with the reason.
 fn left_out(objects: &Objects, operation: &Operation) -> Vec<(Vec<u8>, String)> {
     let skipped = operation.meta.skipped.iter();
     let skipped = skipped.map(|skipped| (skipped.path.clone(), describe(&skipped.reason)));
     let mut paths: Vec<(Vec<u8>, String)> = skipped.collect();
-    if let Some(companion) = &operation.meta.companion
-        && let Ok(companion) = read_companion(objects, companion)
+    if let Some(ignored) = &operation.meta.ignored_snapshot
+        && let Ok(ignored) = read_ignored(objects, ignored)
     {
-        // The companion holds files that a tool named.
+        // The ignored snapshot holds files that a tool named.
         paths.retain(|(path, _)| {
             let Ok(path) = TreePath::parse(path) else { return true };
-            !matches!(find(objects, &companion.tree, &path), Ok(Some(_)))
+            !matches!(find(objects, &ignored.tree, &path), Ok(Some(_)))
         });
-        let not_kept = companion.data.not_kept.into_iter().flatten();
+        let not_kept = ignored.data.not_kept.into_iter().flatten();
         paths.extend(not_kept.map(|path| {
             let path = path.into_bytes();
             let is_repository = split(&path).1 == b".git";
@@ -122,13 +122,14 @@ fn describe(reason: &SkipReason) -> String {
 }
 
 impl Hold {
-    /// Returns whether the companion of an operation holds or lists all files of a directory on
-    /// disk. Returns `false` for a `.git` directory and for one with more than 4,000 entries.
+    /// Returns whether the ignored snapshot of an operation holds or lists all files of a directory
+    /// on disk. Returns `false` for a `.git` directory and for one with more than 4,000 entries.
     pub(crate) fn keeps_all_of(&self, operation: &Operation, dir: &[u8]) -> bool {
         const MAX_ENTRIES: usize = 4_000;
         let objects = &self.store.objects;
-        let companion = operation.meta.companion.and_then(|id| read_companion(objects, &id).ok());
-        let Some(companion) = companion else { return false };
+        let ignored =
+            operation.meta.ignored_snapshot.and_then(|id| read_ignored(objects, &id).ok());
+        let Some(ignored) = ignored else { return false };
         let mut dirs = vec![dir.to_vec()];
         let (mut entries, mut files) = (0, 0);
         while let Some(path) = dirs.pop() {
@@ -143,8 +144,8 @@ impl Hold {
                 };
                 if stat.kind == FileKind::Dir {
                     dirs.push(path);
-                } else if matches!(find(objects, &companion.tree, &tree_path), Ok(Some(_)))
-                    || companion.is_unknown(&path)
+                } else if matches!(find(objects, &ignored.tree, &tree_path), Ok(Some(_)))
+                    || ignored.is_unknown(&path)
                 {
                     files += 1;
                 } else {

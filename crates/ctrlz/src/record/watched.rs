@@ -231,7 +231,7 @@ impl Recording<'_> {
         let retries = self.hold.retries(told, &last)?;
         let named = self.hold.always_listed(self.cause)?;
         let paths = told.dirty.iter().cloned().chain(retries).chain(named).collect();
-        let (token, dirty, scanned) = self.rescan_until_settled(told, paths)?;
+        let (token, dirty, scanned) = self.rescan_until_complete(told, paths)?;
         // The other links of a new hard link are not in the record.
         let known = |path: &Vec<u8>| state.linked.contains(&PathText::from_bytes(path));
         if !scanned.listing.linked.iter().all(known) {
@@ -253,7 +253,7 @@ impl Recording<'_> {
 
     /// Rescans paths. If one is missing, it may have been renamed, so that the watcher is asked
     /// again. Also returns the rescanned paths and the cursor that the result covers.
-    fn rescan_until_settled(
+    fn rescan_until_complete(
         &self,
         told: &Told<'_>,
         mut paths: BTreeSet<Vec<u8>>,

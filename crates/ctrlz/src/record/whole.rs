@@ -37,17 +37,17 @@ impl Recording<'_> {
     /// Rescans what the stat cache does not prove to be unchanged.
     pub(super) fn whole(mut self, need: Need, last: Option<&Operation>) -> Result<Recorded, Error> {
         let hold = self.hold;
-        let (loans, corrected) = hold.settle_loans()?;
+        let (borrowed, corrected) = hold.copy_borrowed()?;
         let last = corrected.as_ref().or(last);
         let cache = StatCache::load(&hold.work_tree.cache_path());
         let packs = hold.store.objects.pack_names();
         let packs_lost = !cache.packs().iter().all(|pack| packs.contains(pack));
-        self.doubt = packs_lost || !loans.lost.is_empty() || cache.is_empty();
+        self.doubt = packs_lost || !borrowed.lost.is_empty() || cache.is_empty();
         let is_first = cache.is_empty() && last.is_none();
-        self.lender = hold.lender(is_first && hold.work_tree.wrong_index().is_none())?;
+        self.source = hold.borrow_source(is_first && hold.work_tree.wrong_index().is_none())?;
         let rules = hold.outer_rules()?;
         let input = ListInput {
-            seed: if self.lender.is_some() { hold.seeding()? } else { Seeding::Off },
+            seed: if self.source.is_some() { hold.seeding()? } else { Seeding::Off },
             rehash: self.rehash,
             ..hold.context.list_input(&hold.store, &hold.root, &cache)?
         };
@@ -57,7 +57,7 @@ impl Recording<'_> {
         } else {
             Some(verify(&hold.root, &input, &basis.index, self.progress)?)
         };
-        let ground = Ground { input, basis, rules, borrowed: loans.left };
+        let ground = Ground { input, basis, rules, borrowed: borrowed.left };
         if let (Need::Snapshot, Some(proof), Some(last)) = (need, &proof, last)
             && let Some(recorded) = self.known(&ground, last, proof)?
         {
@@ -83,7 +83,7 @@ impl Recording<'_> {
             let dirs = self.hold.ignored_part(cache, proof, self.cause)?;
             let part = Listing { dirs, ..Listing::default() };
             let kept = self.keep_ignored(&part, Some(last), None)?;
-            if kept.new.is_none() && kept.same == last.meta.companion {
+            if kept.new.is_none() && kept.same == last.meta.ignored_snapshot {
                 let (files, borrowed) = (proof.files(), ground.borrowed);
                 let snapshot = Snapshot { files, borrowed, ..Snapshot::unchanged(last) };
                 let (operation, listing) = (last.clone(), Listing::default());
@@ -128,8 +128,8 @@ impl Recording<'_> {
         let renames = last.map(|last| self.hold.moved(Some(cache), last, &listing.dirs));
         let renames = renames.unwrap_or_default();
         let kept = self.keep_ignored(listing, last, scanned.room.as_ref())?;
-        let borrowed = match self.lender.take() {
-            Some(lender) if wrong.is_none() => lender.into_borrowed(),
+        let borrowed = match self.source.take() {
+            Some(source) if wrong.is_none() => source.into_borrowed(),
             _ => Borrowed::default(),
         };
         if !borrowed.is_empty() {
@@ -159,8 +159,8 @@ impl Recording<'_> {
     fn list_sampled(&self, input: &mut ListInput<'_>) -> Result<(Listing, Option<Vec<u8>>), Error> {
         let hold = self.hold;
         let listing = list(&hold.root, input, &self.keep(), self.progress)?;
-        let lender = self.lender.as_ref();
-        let wrong = lender.and_then(|lender| hold.sample_loans(lender, &listing));
+        let source = self.source.as_ref();
+        let wrong = source.and_then(|source| hold.check_sample(source, &listing));
         let Some(path) = &wrong else { return Ok((listing, None)) };
         hold.distrust_index(&WrongIndex { path: escape(path), ..WrongIndex::default() })?;
         input.seed = Seeding::Off;
@@ -226,11 +226,12 @@ fn meta_of(
     kept: &Kept,
     same_tree: Option<&Operation>,
 ) -> Meta {
-    let companion = kept.same;
+    let ignored = kept.same;
     let like_last = same_tree.and_then(|last| {
         let meta = Meta::of_listing_with(listing, rules, last.meta.common);
-        let meta = Meta { companion, ..meta };
+        let meta = Meta { ignored_snapshot: ignored, ..meta };
         last.meta.says_the_same_as(&meta).then_some(meta)
     });
-    like_last.unwrap_or_else(|| Meta { companion, ..Meta::of_listing(listing, rules) })
+    like_last
+        .unwrap_or_else(|| Meta { ignored_snapshot: ignored, ..Meta::of_listing(listing, rules) })
 }

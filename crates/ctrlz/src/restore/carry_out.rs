@@ -122,7 +122,7 @@ impl Hold {
             snapshot: tree,
             meta: last.meta.clone(),
             details: Details::default(),
-            companion: None,
+            ignored_snapshot: None,
         };
         self.work_tree.append(&self.store, pack, Some(&last), new).map(drop)
     }

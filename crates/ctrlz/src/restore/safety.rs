@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::fs::{FileKind, Glimpse, MODE_BITS, Stat, check_free};
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::{Details, Moved, NewOperation, Operation, OperationKind, read_companion};
+use crate::log::{Details, Moved, NewOperation, Operation, OperationKind, read_ignored};
 use crate::pack::{Objects, PackWriter};
 use crate::path::{TreePath, dirs_above, is_within};
 use crate::record::{Recorded, StoreKeep, capture, look};
@@ -26,7 +26,7 @@ use super::units::Source;
 pub(crate) enum SaveIgnored {
     /// The safety snapshot itself. Restoring it restores the file.
     InTheSnapshot,
-    /// The companion, if it already holds the file. It is private, and redo reads it.
+    /// The ignored snapshot, if it already holds the file. It is private, and redo reads it.
     Beside,
 }
 
@@ -234,7 +234,7 @@ impl Hold {
             snapshot: tree,
             meta,
             details: Details::default(),
-            companion: None,
+            ignored_snapshot: None,
         };
         Ok(self.work_tree.append(&self.store, pack, Some(last), new)?.0)
     }
@@ -475,13 +475,13 @@ enum Standing {
     Blocked(KeptReason),
 }
 
-/// Returns the forced files that the companion does not hold with the same content.
+/// Returns the forced files that the ignored snapshot does not hold with the same content.
 fn not_kept(hold: &Hold, tracked: &Recorded, forced: &Forced) -> Result<Forced, Error> {
-    let Some(companion) = tracked.operation.meta.companion else { return Ok(forced.clone()) };
-    let companion = read_companion(&hold.store.objects, &companion)?;
+    let Some(ignored) = tracked.operation.meta.ignored_snapshot else { return Ok(forced.clone()) };
+    let ignored = read_ignored(&hold.store.objects, &ignored)?;
     let mut left = Forced::new();
     for (path, (stat, entry)) in forced {
-        let kept = find(&hold.store.objects, &companion.tree, &TreePath::from_scan(path.clone()))?;
+        let kept = find(&hold.store.objects, &ignored.tree, &TreePath::from_scan(path.clone()))?;
         if kept != Some(*entry) {
             left.insert(path.clone(), (*stat, *entry));
         }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::fs::{InUse, Users, use_of};
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::{Companion, Meta, read_companion};
+use crate::log::{IgnoredSnapshot, Meta, read_ignored};
 use crate::path::{PathText, TreePath, escape, is_asked_for, join, split};
 use crate::scan::{Content, SIDECARS};
 
@@ -28,7 +28,7 @@ use crate::record::{Recorded, look};
 /// A recorded state that a request restores files to.
 pub(crate) struct Source<'a> {
     snapshot: ObjectId,
-    companion: Option<Companion>,
+    ignored: Option<IgnoredSnapshot>,
     absence: Absence<'a>,
     /// Whether the record lists the ignored files that it does not hold.
     lists_ignored: bool,
@@ -41,14 +41,14 @@ impl<'a> Source<'a> {
         absence: Absence<'a>,
         meta: Option<&Meta>,
     ) -> Source<'a> {
-        let companion = meta.and_then(|meta| meta.companion);
-        let companion = companion.and_then(|id| read_companion(&hold.store.objects, &id).ok());
-        let lists_ignored = match &companion {
-            Some(companion) => companion.data.not_kept.is_some() && companion.data.left_out == 0,
+        let ignored = meta.and_then(|meta| meta.ignored_snapshot);
+        let ignored = ignored.and_then(|id| read_ignored(&hold.store.objects, &id).ok());
+        let lists_ignored = match &ignored {
+            Some(ignored) => ignored.data.not_kept.is_some() && ignored.data.left_out == 0,
             // Nothing was ignored. Records of 0.1.0, without special bits, do not prove that.
             None => meta.is_some_and(|meta| meta.special_bits),
         };
-        Source { snapshot, companion, absence, lists_ignored }
+        Source { snapshot, ignored, absence, lists_ignored }
     }
 
     fn state(&mut self, hold: &Hold, path: &TreePath) -> Result<State, Error> {
@@ -56,8 +56,8 @@ impl<'a> Source<'a> {
         if let Some(entry) = find(objects, &self.snapshot, path)? {
             return Ok(State::Entry(entry));
         }
-        if let Some(companion) = &self.companion
-            && let Some(entry) = find(objects, &companion.tree, path)?
+        if let Some(ignored) = &self.ignored
+            && let Some(entry) = find(objects, &ignored.tree, path)?
         {
             return Ok(State::Entry(entry));
         }
@@ -70,9 +70,9 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Returns whether an ignored path that the companion does not hold did not exist.
+    /// Returns whether an ignored path that the ignored snapshot does not hold did not exist.
     fn knows_absent(&self, path: &TreePath) -> bool {
-        let data = self.companion.as_ref().map(|companion| &companion.data);
+        let data = self.ignored.as_ref().map(|ignored| &ignored.data);
         let listed = data.into_iter().flat_map(|data| data.not_kept.iter().flatten());
         let unknown = data.into_iter().flat_map(|data| &data.unknown);
         let mut there = listed.chain(unknown).cloned().map(PathText::into_bytes);
@@ -112,7 +112,7 @@ impl Unit {
 struct Scene<'a> {
     hold: &'a Hold,
     now: Now<'a>,
-    companion: Option<Companion>,
+    ignored: Option<IgnoredSnapshot>,
 }
 
 impl Hold {
@@ -124,9 +124,9 @@ impl Hold {
         sources: &mut [Source<'_>],
         on_use: OnUse,
     ) -> Result<(), Error> {
-        let companion = tracked.operation.meta.companion;
-        let companion = companion.and_then(|id| read_companion(&self.store.objects, &id).ok());
-        let scene = Scene { hold: self, now: Now::of(&tracked.listing), companion };
+        let ignored = tracked.operation.meta.ignored_snapshot;
+        let ignored = ignored.and_then(|id| read_ignored(&self.store.objects, &id).ok());
+        let scene = Scene { hold: self, now: Now::of(&tracked.listing), ignored };
         let mut done: BTreeSet<Vec<u8>> = BTreeSet::new();
         for unit in scene.units(request, sources)? {
             done.extend(unit.members.iter().cloned());
@@ -183,7 +183,7 @@ impl Hold {
         source: &mut Source<'_>,
         options: &RestoreOptions,
     ) -> Result<(), Error> {
-        let scene = Scene { hold: self, now: Now::of(&tracked.listing), companion: None };
+        let scene = Scene { hold: self, now: Now::of(&tracked.listing), ignored: None };
         let is_new = |kept: &&Kept| matches!(kept.reason, KeptReason::CreatedSince);
         let kept = request.kept.iter().filter(is_new).map(|kept| kept.path.as_bytes().to_vec());
         // Logs that are too large to be captured are not in the listing.
@@ -284,9 +284,9 @@ impl Scene<'_> {
         if matches!(look(&self.hold.root, path), Ok(None)) {
             return State::Absent;
         }
-        let kept = self.companion.as_ref().and_then(|companion| {
+        let kept = self.ignored.as_ref().and_then(|ignored| {
             let path = TreePath::from_scan(path.to_vec());
-            find(&self.hold.store.objects, &companion.tree, &path).ok().flatten()
+            find(&self.hold.store.objects, &ignored.tree, &path).ok().flatten()
         });
         kept.map_or(State::Unknown, State::Entry)
     }

@@ -46,7 +46,7 @@ pub(crate) fn parts_of(main: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
 /// Reads the databases `mains` and their sidecar files again until none of them changed, appeared
 /// or disappeared while the others were read. If that fails, they are skipped: parts from different
 /// moments would be a corrupt database. Returns the names of the skipped files.
-pub(crate) fn settle_databases(
+pub(crate) fn reread_databases(
     dir: &Dir,
     mains: &[impl AsRef<[u8]>],
     entries: &mut Vec<ListedEntry>,
@@ -71,9 +71,10 @@ pub(crate) fn settle_databases(
             }
             Err(_) => false,
         };
-        let settled = |entries: &[ListedEntry]| parts_of(main).all(|part| is_same(entries, &part));
+        let is_consistent =
+            |entries: &[ListedEntry]| parts_of(main).all(|part| is_same(entries, &part));
         for _ in 1..TRIES {
-            if settled(entries) {
+            if is_consistent(entries) {
                 break;
             }
             for name in parts_of(main) {
@@ -88,7 +89,7 @@ pub(crate) fn settle_databases(
                 }
             }
         }
-        if settled(entries) {
+        if is_consistent(entries) {
             continue;
         }
         for name in parts_of(main) {

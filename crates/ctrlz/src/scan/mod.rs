@@ -34,7 +34,7 @@ use crate::git::{EntryKind, Hasher, IndexFile, Kind, ObjectId, Rules, Verdict};
 use crate::path::escape;
 
 pub(crate) use cache::{Basis, IndexStamp, StatCache};
-pub(crate) use databases::{SIDECARS, parts_of, settle_databases, with_sidecars};
+pub(crate) use databases::{SIDECARS, parts_of, reread_databases, with_sidecars};
 pub(crate) use differ::differences;
 pub(crate) use dirty::Dirty;
 pub(crate) use filters::filter_patterns;

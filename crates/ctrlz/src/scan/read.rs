@@ -8,7 +8,7 @@ use crate::git::{Kind, hash_object};
 use crate::jobs::run_jobs;
 use crate::path::{join, split};
 
-use super::databases::{dirs_with_databases, settle_databases};
+use super::databases::{dirs_with_databases, reread_databases};
 use super::stable::{Outcome, read_entry};
 use super::{Content, Keep, ListedDir, ListedEntry, Listing, Progress, SkipReason, Skipped};
 
@@ -49,7 +49,7 @@ pub(crate) fn read_listing(
     for (at, mains) in with_databases {
         let listed = &mut listing.dirs[at];
         let Ok(dir) = root.open_below(&listed.path) else { continue };
-        for name in settle_databases(&dir, &mains, &mut listed.entries, keep)? {
+        for name in reread_databases(&dir, &mains, &mut listed.entries, keep)? {
             let path = join(&listed.path, &name);
             listing.skipped.push(Skipped { path, reason: SkipReason::Unstable });
         }

@@ -177,7 +177,7 @@ impl Visit<'_, '_> {
             let verdict = self.verdict(&path, kind, Some(cached));
             if kind == FileKind::Dir || self.is_left_out(&path, verdict, kind) {
                 let seen = Seen { path, stat: cached.stat, now: None, verdict, cached: None };
-                return Some(self.settle(seen));
+                return Some(self.classify(seen));
             }
         }
         match self.dir.stat(&name) {
@@ -185,7 +185,7 @@ impl Visit<'_, '_> {
             Ok(Some(stat)) => {
                 let verdict = self.verdict(&path, stat.kind, cached);
                 let (now, stat) = (Some(stat), EntryStat::from(&stat));
-                Some(self.settle(Seen { path, stat, now, verdict, cached }))
+                Some(self.classify(Seen { path, stat, now, verdict, cached }))
             }
             Err(error) => {
                 let skipped = Skipped::unreadable(path, &error);
@@ -228,7 +228,7 @@ impl Visit<'_, '_> {
     }
 
     /// Decides how to record one entry.
-    fn settle(&mut self, seen: Seen<'_>) -> ListedEntry {
+    fn classify(&mut self, seen: Seen<'_>) -> ListedEntry {
         let Seen { path, stat, now, verdict, cached } = seen;
         let racy = is_racy(stat.ctime, self.before);
         let name = split(&path).1.into();

@@ -41,18 +41,13 @@ pub struct Origin {
 impl Workspace {
     /// Returns the lines of a file in the newest snapshot, each with the operation that added it.
     ///
+    /// Reads another log of the store if `log` names one; see [`Log::name`](crate::Log::name).
     /// Follows files that were renamed without a change. Fails if the file is binary.
-    pub fn blame(&self, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
+    pub fn blame(&self, path: &TreePath, log: Option<&str>) -> Result<Vec<BlameLine>, Error> {
         let none = || Error::no_such_file(&ObjectId::EMPTY_TREE, path);
-        let (_, work_tree) = self.existing()?.ok_or_else(none)?;
-        self.blame_in(work_tree.id(), path)
-    }
-
-    /// Like [`Workspace::blame`], in another log of the store; see [`Log::name`](crate::Log::name).
-    pub fn blame_in(&self, log: &str, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
-        let none = || Error::no_such_file(&ObjectId::EMPTY_TREE, path);
-        let (store, _) = self.existing()?.ok_or_else(none)?;
-        let mut history = History::open(&store, &WorkTree::named(&store, log))?;
+        let (store, work_tree) = self.existing()?.ok_or_else(none)?;
+        let work_tree = log.map_or(work_tree, |log| WorkTree::named(&store, log));
+        let mut history = History::open(&store, &work_tree)?;
         history.before(0)?;
         let newest = history.entries.first().ok_or_else(none)?.snapshot;
         let missing = || Error::no_such_file(&newest, path);

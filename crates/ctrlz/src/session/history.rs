@@ -610,7 +610,7 @@ pub(super) fn append(
         snapshot: last.snapshot,
         meta: last.meta.clone(),
         details: Details { head: hold.head.clone(), ..details },
-        companion: None,
+        ignored_snapshot: None,
     };
     let pack = PackWriter::new(&hold.store.objects_dir());
     hold.work_tree.append(&hold.store, pack, Some(last), new).map(drop)

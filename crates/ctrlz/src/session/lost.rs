@@ -12,6 +12,7 @@ use crate::restore::{OnUse, Plan, RestoreOptions, RestoreReport, database_of_log
 use crate::scan::Progress;
 use crate::workspace::{PatchToRevert, Workspace};
 
+use super::LostFiles;
 use super::history::History;
 use super::reading::real_changes;
 
@@ -63,9 +64,45 @@ pub struct Version {
 }
 
 impl Workspace {
-    /// Returns the files that disappeared and have not come back, newest loss first.
-    pub fn lost(&self) -> Result<Vec<LostFile>, Error> {
+    /// Returns the versions of a file, newest first.
+    pub fn versions(&self, path: &TreePath) -> Result<Vec<Version>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        let mut history = History::open(&store, &work_tree)?;
+        let mut versions = Vec::new();
+        let mut at = 0;
+        loop {
+            let before = history.before(at)?.cloned();
+            let Some(after) = history.entries.get(at) else { break };
+            let now = find(&store.objects, &after.snapshot, path)?;
+            let was = match &before {
+                Some(before) => find(&store.objects, &before.snapshot, path)?,
+                None => None,
+            };
+            if now != was {
+                // The state before the oldest operation is not kept, so its changes are unknown.
+                let (kind, step) = match before {
+                    Some(_) => after.author(path),
+                    None => (after.kind, None),
+                };
+                versions.push(Version {
+                    content: now.map(|entry| entry.id),
+                    snapshot: after.snapshot,
+                    operation: after.id.clone(),
+                    kind,
+                    at_millis: after.at_millis,
+                    step: step.cloned(),
+                });
+            }
+            at += 1;
+        }
+        Ok(versions)
+    }
+}
+
+impl LostFiles<'_> {
+    /// Returns the files that disappeared and have not come back, newest loss first.
+    pub fn list(&self) -> Result<Vec<LostFile>, Error> {
+        let Some((store, work_tree)) = self.0.existing()? else { return Ok(Vec::new()) };
         let mut history = History::open(&store, &work_tree)?;
         let mut seen: HashSet<TreePath> = HashSet::new();
         let mut lost = Vec::new();
@@ -103,8 +140,8 @@ impl Workspace {
 
     /// Returns paths that no snapshot holds and that steps removed or changed, newest loss first.
     /// Only captured repositories can be recovered.
-    pub fn lost_uncaptured(&self) -> Result<Vec<LostUncaptured>, Error> {
-        let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+    pub fn uncaptured(&self) -> Result<Vec<LostUncaptured>, Error> {
+        let Some((store, work_tree)) = self.0.existing()? else { return Ok(Vec::new()) };
         let history = History::read(&store, &work_tree)?;
         let mut seen: HashSet<&[u8]> = HashSet::new();
         let mut lost = Vec::new();
@@ -132,30 +169,25 @@ impl Workspace {
         options: &RestoreOptions,
         progress: &Progress,
     ) -> Result<RestoreReport, Error> {
-        let patches = self.lost_at(path, progress)?;
-        self.revert(&patches, options, progress)
+        let patches = self.grouped(path, progress)?;
+        self.0.revert(&patches, options, progress)
     }
 
-    /// Returns the plan that [`Workspace::recover`] would apply now.
-    pub fn plan_recover(
-        &self,
-        path: &TreePath,
-        in_use: OnUse,
-        progress: &Progress,
-    ) -> Result<Plan, Error> {
-        let patches = self.lost_at(path, progress)?;
-        self.plan_revert(&patches, in_use, progress)
+    /// Returns the plan that [`LostFiles::recover`] would apply now.
+    pub fn plan(&self, path: &TreePath, in_use: OnUse, progress: &Progress) -> Result<Plan, Error> {
+        let patches = self.grouped(path, progress)?;
+        self.0.plan_revert(&patches, in_use, progress)
     }
 
     /// Returns the lost files at or below `path`, grouped by the last snapshot that holds them.
-    fn lost_at(&self, path: &TreePath, progress: &Progress) -> Result<Vec<PatchToRevert>, Error> {
+    fn grouped(&self, path: &TreePath, progress: &Progress) -> Result<Vec<PatchToRevert>, Error> {
         // Includes files that disappeared since the last snapshot.
-        self.track(&TrackOptions::default(), progress)?;
+        self.0.track(&TrackOptions::default(), progress)?;
         let mut patches: BTreeMap<ObjectId, Vec<TreePath>> = BTreeMap::new();
         // A database is restored together with its log.
         let is_part = |lost: &LostFile| database_of_log(&lost.path).is_some_and(|of| of == *path);
         let is_meant = |lost: &LostFile| lost.path.is_within(path) || is_part(lost);
-        for lost in self.lost()?.into_iter().filter(is_meant) {
+        for lost in self.list()?.into_iter().filter(is_meant) {
             patches.entry(lost.snapshot).or_default().push(lost.path);
         }
         if patches.is_empty() {
@@ -163,39 +195,5 @@ impl Workspace {
         }
         let patch = |(hash, files)| PatchToRevert { hash, files };
         Ok(patches.into_iter().map(patch).collect())
-    }
-
-    /// Returns the versions of a file, newest first.
-    pub fn versions(&self, path: &TreePath) -> Result<Vec<Version>, Error> {
-        let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
-        let mut history = History::open(&store, &work_tree)?;
-        let mut versions = Vec::new();
-        let mut at = 0;
-        loop {
-            let before = history.before(at)?.cloned();
-            let Some(after) = history.entries.get(at) else { break };
-            let now = find(&store.objects, &after.snapshot, path)?;
-            let was = match &before {
-                Some(before) => find(&store.objects, &before.snapshot, path)?,
-                None => None,
-            };
-            if now != was {
-                // The state before the oldest operation is not kept, so its changes are unknown.
-                let (kind, step) = match before {
-                    Some(_) => after.author(path),
-                    None => (after.kind, None),
-                };
-                versions.push(Version {
-                    content: now.map(|entry| entry.id),
-                    snapshot: after.snapshot,
-                    operation: after.id.clone(),
-                    kind,
-                    at_millis: after.at_millis,
-                    step: step.cloned(),
-                });
-            }
-            at += 1;
-        }
-        Ok(versions)
     }
 }

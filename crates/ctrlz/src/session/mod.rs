@@ -25,6 +25,8 @@ mod timeline;
 mod undo;
 mod unreachable;
 
+use crate::workspace::Workspace;
+
 pub use blame::{BlameLine, Origin};
 pub(crate) use checkpoint::date_of;
 pub use checkpoint::{Checkpoint, CheckpointOptions};
@@ -32,9 +34,19 @@ pub use choose::UndoScope;
 pub use fork::{Fork, ForkOptions};
 pub use lost::{LostFile, LostUncaptured, Version};
 pub use plans::Rewind;
-pub use reading::{Deeds, SessionInfo, StepRecord, WalkBack};
+pub use reading::{SessionInfo, SnapshotBefore, StepRecord, StepScope};
 pub use report::{Conflict, ConflictReason, Expired, UndoOptions, UndoReport, Unrecorded};
 pub use revert::RevertState;
 pub use steps::{MAX_ID_BYTES, StepBegun, StepEnd, StepEnded, StepStart};
 pub(crate) use steps::{check_length, check_lengths};
 pub use timeline::{TimelineEntry, TimelineFile, TimelineQuery, TimelineStep};
+
+/// Files that disappeared from a work tree.
+pub struct LostFiles<'a>(&'a Workspace);
+
+impl Workspace {
+    /// Returns a handle to files that disappeared and to their recovery.
+    pub fn lost_files(&self) -> LostFiles<'_> {
+        LostFiles(self)
+    }
+}

@@ -10,8 +10,8 @@ use crate::outside::{
     Finished, How, OutsideChange, OutsideKept, Prepared, Purpose, RecoveredRepository,
 };
 use crate::restore::{OnUse, RestoreOptions, check_mass_removal};
-use crate::workspace::Workspace;
 
+use super::LostFiles;
 use super::choose::UndoScope;
 use super::fork::{check_free, create};
 use super::history::History;
@@ -171,15 +171,15 @@ impl Rewinding<'_> {
     }
 }
 
-impl Workspace {
+impl LostFiles<'_> {
     /// Writes the newest captured directory of a version control system that a step destroyed or
     /// changed to `into`, which must be new or empty.
     ///
     /// Needed because ctrlz never writes inside of a repository's own directory.
     pub fn recover_repository(&self, into: &Path) -> Result<RecoveredRepository, Error> {
         check_free(into)?;
-        let hold = self.begin()?;
-        let outside = self.outside_of(&hold);
+        let hold = self.0.begin()?;
+        let outside = self.0.outside_of(&hold);
         let captured = outside
             .captured_repository()?
             .ok_or(Error::Session(SessionError::NoCapturedRepository))?;

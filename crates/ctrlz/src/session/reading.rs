@@ -61,7 +61,7 @@ pub struct StepRecord {
 
 /// Selection of steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Deeds {
+pub enum StepScope {
     /// All steps.
     #[default]
     All,
@@ -73,25 +73,25 @@ pub enum Deeds {
     Step(String),
 }
 
-impl Deeds {
+impl StepScope {
     fn include(&self, info: &StepInfo) -> bool {
         match self {
-            Deeds::All => true,
-            Deeds::Session(session) => info.belongs_to(session),
-            Deeds::Message(message) => {
+            StepScope::All => true,
+            StepScope::Session(session) => info.belongs_to(session),
+            StepScope::Message(message) => {
                 let parent = info.parent.as_ref().and_then(|turn| turn.message.as_ref());
                 info.message.as_ref() == Some(message) || parent == Some(message)
             }
-            Deeds::Step(step) => info.step == *step,
+            StepScope::Step(step) => info.step == *step,
         }
     }
 
     fn unknown(&self) -> Error {
         match self {
-            Deeds::All => Error::Session(SessionError::NothingToUndo),
-            Deeds::Session(session) => Error::no_such_session(session),
-            Deeds::Message(message) => Error::no_such_message(message),
-            Deeds::Step(step) => Error::no_such_step(step),
+            StepScope::All => Error::Session(SessionError::NothingToUndo),
+            StepScope::Session(session) => Error::no_such_session(session),
+            StepScope::Message(message) => Error::no_such_message(message),
+            StepScope::Step(step) => Error::no_such_step(step),
         }
     }
 }
@@ -119,30 +119,26 @@ impl Workspace {
         if steps.is_empty() { Err(Error::no_such_step(step)) } else { Ok(steps) }
     }
 
-    /// Returns the sessions of the work tree, the most recently active one last.
-    pub fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
+    /// Returns the sessions of the work tree, or of another log in the store if `log` names one (see
+    /// [`Log::name`](crate::Log::name)). The most recently active session is the last one.
+    pub fn sessions(&self, log: Option<&str>) -> Result<Vec<SessionInfo>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        let work_tree = log.map_or(work_tree, |log| WorkTree::named(&store, log));
         sessions_of(&store, &work_tree)
-    }
-
-    /// Returns the sessions of another log in the store; see [`Log::name`](crate::Log::name).
-    pub fn sessions_of(&self, log: &str) -> Result<Vec<SessionInfo>, Error> {
-        let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
-        sessions_of(&store, &WorkTree::named(&store, log))
     }
 
     /// Returns the combined changes of steps: per file, from before the first step to after the
     /// last.
     ///
     /// Changes that are currently undone are left out, as are files that end up unchanged.
-    pub fn deeds(&self, deeds: &Deeds) -> Result<Vec<Change>, Error> {
-        let Some((store, work_tree)) = self.existing()? else { return Err(deeds.unknown()) };
+    pub fn step_changes(&self, scope: &StepScope) -> Result<Vec<Change>, Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Err(scope.unknown()) };
         let history = History::read(&store, &work_tree)?;
         let mut known = false;
         let mut files: BTreeMap<TreePath, (Option<Entry>, Option<Entry>)> = BTreeMap::new();
         for piece in history.pieces() {
             let credit = history.credit(piece);
-            if !deeds.include(&credit.step) {
+            if !scope.include(&credit.step) {
                 continue;
             }
             known = true;
@@ -154,17 +150,17 @@ impl Workspace {
             }
         }
         if !known {
-            return Err(deeds.unknown());
+            return Err(scope.unknown());
         }
         let change = |(path, (before, after)): (TreePath, _)| Change { path, before, after };
         let differs = |change: &Change| change.before != change.after;
         Ok(files.into_iter().map(change).filter(differs).collect())
     }
 
-    /// Returns [`Workspace::deeds`] with full texts, one file at a time.
-    pub fn deeds_full(&self, deeds: &Deeds) -> Result<Diffs, Error> {
-        let changes = self.deeds(deeds)?;
-        let (store, _) = self.existing()?.ok_or_else(|| deeds.unknown())?;
+    /// Returns [`Workspace::step_changes`] with full texts, one file at a time.
+    pub fn step_diff_full(&self, scope: &StepScope) -> Result<Diffs, Error> {
+        let changes = self.step_changes(scope)?;
+        let (store, _) = self.existing()?.ok_or_else(|| scope.unknown())?;
         Ok(Diffs::of(store, changes, self.options().threads))
     }
 }
@@ -262,9 +258,9 @@ pub(super) fn real_changes(
     Ok(found)
 }
 
-/// Result of [`Workspace::walk_back`].
+/// Result of [`Workspace::snapshot_before`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WalkBack {
+pub enum SnapshotBefore {
     /// A snapshot was found for the first of the given messages that is recorded.
     Found {
         /// Message that was found.
@@ -289,8 +285,12 @@ impl Workspace {
     /// `messages` starts with the message in question, followed by the ones before it, newest
     /// first. The beginning of the first message counts, but the end of an earlier one. A fork
     /// shares the messages of its origin up to the fork.
-    pub fn walk_back(&self, session: &str, messages: &[String]) -> Result<WalkBack, Error> {
-        let Some((store, work_tree)) = self.existing()? else { return Ok(WalkBack::Nothing) };
+    pub fn snapshot_before(
+        &self,
+        session: &str,
+        messages: &[String],
+    ) -> Result<SnapshotBefore, Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Ok(SnapshotBefore::Nothing) };
         let mut history = History::with_shared(&store, &work_tree)?;
         while history.pull()? {}
         // Per message: the index of the operation before its first piece, and that of its last
@@ -314,17 +314,17 @@ impl Workspace {
             let Some((before, last)) = known.get(message.as_str()) else { continue };
             let at = if place == 0 { *before } else { *last };
             let Some(entry) = history.entries.get(at) else {
-                return Ok(WalkBack::Expired { message: message.clone() });
+                return Ok(SnapshotBefore::Expired { message: message.clone() });
             };
             return Ok(match store.snapshot(&entry.snapshot) {
-                Ok(_) => WalkBack::Found {
+                Ok(_) => SnapshotBefore::Found {
                     message: message.clone(),
                     snapshot: entry.snapshot,
                     operation: entry.id.clone(),
                 },
-                Err(_) => WalkBack::Expired { message: message.clone() },
+                Err(_) => SnapshotBefore::Expired { message: message.clone() },
             });
         }
-        Ok(WalkBack::Nothing)
+        Ok(SnapshotBefore::Nothing)
     }
 }

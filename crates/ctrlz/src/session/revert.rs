@@ -153,18 +153,18 @@ pub(super) fn all_pending(
     history: &mut History<'_>,
 ) -> Result<BTreeMap<String, RevertState>, Error> {
     // Sessions whose newest relevant operation has been seen.
-    let mut settled: HashSet<String> = HashSet::new();
+    let mut seen: HashSet<String> = HashSet::new();
     let mut found = BTreeMap::new();
     let mut at = 0;
     while history.before(at)?.is_some() {
         let entry = history.entries[at].clone();
         for credit in &entry.details.credits {
-            settled.insert(credit.step.session.clone());
-            settled.extend(credit.step.parent.iter().map(|turn| turn.session.clone()));
+            seen.insert(credit.step.session.clone());
+            seen.extend(credit.step.parent.iter().map(|turn| turn.session.clone()));
         }
         if let Some(session) = &entry.details.session
             && (entry.details.commits.is_some() || entry.details.boundary.is_some())
-            && settled.insert(session.clone())
+            && seen.insert(session.clone())
             && is_pending(history, &entry)
         {
             found.insert(session.clone(), state_of(history, at)?);

@@ -11,7 +11,7 @@ use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{
     Credit, Details, Disowned, OpenStep, Operation, OperationKind, ParentTurn, ProcessId, StepInfo,
-    Uncaptured, Watched, load_steps, new_id, read_companion,
+    Uncaptured, Watched, load_steps, new_id, read_ignored,
 };
 use crate::outside::Captured;
 use crate::path::{TreePath, is_within};
@@ -83,8 +83,8 @@ pub struct StepBegun {
     pub skipped: Vec<Skipped>,
     /// Named files that are ignored or large and exceeded their size limit, the quota or the time.
     pub not_kept: Vec<TreePath>,
-    /// Number of blobs still borrowed from the user's repository; see [`Workspace::absorb`]. 0 for
-    /// a step that was already open.
+    /// Number of blobs still borrowed from the user's repository; see [`Workspace::copy_borrowed`].
+    /// 0 for a step that was already open.
     pub borrowed: u64,
     /// Error if paths outside of the work tree could not be captured.
     pub outside_failed: Option<String>,
@@ -193,13 +193,9 @@ impl Workspace {
 
     /// Records the state after a tool ran, even if the tool failed.
     ///
-    /// Fails without changing anything if the step is not open.
-    pub fn end_step(&self, step: &str, progress: &Progress) -> Result<StepEnded, Error> {
-        self.end_step_with(step, &StepEnd::default(), progress)
-    }
-
-    /// Ends a step like [`Workspace::end_step`], with the client's report of how it ended.
-    pub fn end_step_with(
+    /// `end` is the client's report of how the step ended. Fails without changing anything if the
+    /// step is not open.
+    pub fn end_step(
         &self,
         step: &str,
         end: &StepEnd,
@@ -380,7 +376,7 @@ impl Workspace {
         for step in open.iter_mut().filter(|step| steps.contains(&step.info.step)) {
             step.abandoned = true;
             marked = true;
-            self.settle_abandoned(&hold, step);
+            self.record_abandoned(&hold, step);
         }
         if !marked {
             return Ok(());
@@ -394,9 +390,9 @@ impl Workspace {
     }
 }
 
-/// Returns the changes that operations since the beginning of a step credit to it, because they were
-/// recorded while it was open, and that its end shows are not its own: the tool was refused, or
-/// started later.
+/// Returns the changes that operations since the beginning of a step credit to it, because they
+/// were recorded while it was open, and that its end shows are not its own: the tool was refused,
+/// or started later.
 fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Disowned>, Error> {
     if !ending.refused && ending.ran.is_none() {
         return Ok(None);
@@ -419,9 +415,9 @@ fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Diso
 
 /// Returns the named files that exist but that the operation does not hold.
 fn unknown_of(hold: &Hold, operation: &Operation, paths: &[TreePath]) -> Vec<TreePath> {
-    let Some(id) = &operation.meta.companion else { return Vec::new() };
-    let Ok(companion) = read_companion(&hold.store.objects, id) else { return Vec::new() };
-    paths.iter().filter(|path| companion.is_unknown(path.as_bytes())).cloned().collect()
+    let Some(id) = &operation.meta.ignored_snapshot else { return Vec::new() };
+    let Ok(ignored) = read_ignored(&hold.store.objects, id) else { return Vec::new() };
+    paths.iter().filter(|path| ignored.is_unknown(path.as_bytes())).cloned().collect()
 }
 
 /// Returns the turn that a sub-agent's step works for, as far as its parent's open steps show it.
@@ -485,7 +481,7 @@ impl Workspace {
             if earlier && !step.abandoned && !step.is_owned() {
                 step.abandoned = true;
                 marked = true;
-                self.settle_abandoned(hold, step);
+                self.record_abandoned(hold, step);
             }
         }
         if marked {
@@ -516,15 +512,15 @@ impl Workspace {
         let changed = if is_refused {
             outside.forget_step(step).map(|()| false)
         } else {
-            outside.settle(step)
+            outside.record_after(step)
         };
         // On error the step counts as changed: undo compares the capture with the present state.
         changed.unwrap_or(true)
     }
 
     /// Records the state that an interrupted step left outside of the work tree.
-    fn settle_abandoned(&self, hold: &Hold, step: &OpenStep) {
+    fn record_abandoned(&self, hold: &Hold, step: &OpenStep) {
         // Errors are ignored because undo then compares with the present state.
-        drop(self.outside_of(hold).settle(&step.info.step));
+        drop(self.outside_of(hold).record_after(&step.info.step));
     }
 }

@@ -339,7 +339,8 @@ impl Rewinding<'_> {
             }
             return Ok(chosen.preview());
         }
-        // Restored files that no tree holds are kept in the companion, where redo finds them.
+        // Restored files that no tree holds are kept in the ignored snapshot, where redo finds
+        // them.
         let cause = Cause { details, always: true, named: chosen.ignored, ..Cause::of(kind) };
         let restored = hold.carry_out(chosen.prepared, &restore, &cause, progress);
         let restored = restored.inspect_err(|_| self.forget_outside(outside.as_ref()))?;

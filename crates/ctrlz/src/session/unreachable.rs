@@ -12,7 +12,8 @@ use super::report::{Expired, UndoOptions, Unrecorded};
 
 /// Returns the gaps that are newer than everything in `chosen`, newest first.
 ///
-/// A user who undoes the last turn may mean one of these. A later restore settles them.
+/// A user who undoes the last turn may mean one of these. They no longer count after a later
+/// restore.
 pub(super) fn unrecorded(
     history: &mut History<'_>,
     scope: &UndoScope,

@@ -12,7 +12,7 @@ use crate::git::ObjectId;
 /// Objects that snapshots refer to and the store does not hold yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Borrowed {
-    pub(super) lender: PathBuf,
+    pub(super) source: PathBuf,
     pub(super) ids: BTreeSet<ObjectId>,
 }
 
@@ -35,9 +35,9 @@ impl Borrowed {
         let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
             return Ok(Borrowed::default());
         };
-        let lender = PathBuf::from(std::ffi::OsString::from_vec(bytes[..end].to_vec()));
+        let source = PathBuf::from(std::ffi::OsString::from_vec(bytes[..end].to_vec()));
         let ids = bytes[end + 1..].chunks_exact(20).filter_map(ObjectId::from_slice).collect();
-        Ok(Borrowed { lender, ids })
+        Ok(Borrowed { source, ids })
     }
 }
 
@@ -45,34 +45,35 @@ impl Borrowed {
 ///
 /// Another process that stops borrowing removes the line first and the list afterwards. So an
 /// unknown line counts only if it is still there after the lists were read.
-pub(super) fn has_unknown_lender(git_dir: &Path) -> Result<bool, Error> {
-    let unknown = unknown_lenders(git_dir)?;
-    Ok(!unknown.is_empty() && lenders_in(git_dir)?.iter().any(|lender| unknown.contains(lender)))
+pub(super) fn has_unknown_alternate(git_dir: &Path) -> Result<bool, Error> {
+    let unknown = unknown_alternates(git_dir)?;
+    Ok(!unknown.is_empty()
+        && alternates_in(git_dir)?.iter().any(|alternate| unknown.contains(alternate)))
 }
 
 /// Returns the lines of `alternates` that name an existing directory and are in no list.
-fn unknown_lenders(git_dir: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
-    let mut lenders = lenders_in(git_dir)?;
+fn unknown_alternates(git_dir: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
+    let mut alternates = alternates_in(git_dir)?;
     // Lines of projects that were moved name no existing directory and are harmless.
-    lenders.retain(|lender| git_dir.join("objects").join(OsStr::from_bytes(lender)).is_dir());
-    if lenders.is_empty() {
-        return Ok(lenders);
+    alternates.retain(|path| git_dir.join("objects").join(OsStr::from_bytes(path)).is_dir());
+    if alternates.is_empty() {
+        return Ok(alternates);
     }
     let lists = std::fs::read_dir(git_dir.join("ctrlz").join("wt")).into_iter().flatten().flatten();
     for list in lists {
-        let known = Borrowed::load(&list.path().join("borrowed"))?.lender;
-        lenders.remove(known.as_os_str().as_bytes());
+        let known = Borrowed::load(&list.path().join("borrowed"))?.source;
+        alternates.remove(known.as_os_str().as_bytes());
     }
-    Ok(lenders)
+    Ok(alternates)
 }
 
 /// Returns the lines of `alternates`.
-pub(super) fn lenders_in(git_dir: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
-    let text = read_small(&alternates(git_dir), 1 << 20)?.unwrap_or_default();
+pub(super) fn alternates_in(git_dir: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
+    let text = read_small(&alternates_path(git_dir), 1 << 20)?.unwrap_or_default();
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     Ok(lines.map(<[u8]>::to_vec).collect())
 }
 
-pub(super) fn alternates(git_dir: &Path) -> PathBuf {
+pub(super) fn alternates_path(git_dir: &Path) -> PathBuf {
     git_dir.join("objects").join("info").join("alternates")
 }

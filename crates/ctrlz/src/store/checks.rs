@@ -8,7 +8,8 @@ use crate::error::{Error, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Dir, FileKind, Named};
 
-use super::alternates::has_unknown_lender;
+use super::alternates::has_unknown_alternate;
+use super::borrowing::{ALTERNATES_LOCK, COPY_LOCK};
 use super::skeleton::{DIRS, FORMAT};
 
 /// Returns whether a directory holds ctrlz's own files beside those of a git repository. Some of
@@ -57,7 +58,7 @@ pub(super) fn check_links(git_dir: &Path) -> Result<(), Error> {
     if git_dir.join("commondir").symlink_metadata().is_ok() {
         return refuse("it names another repository as its own (commondir)");
     }
-    if has_unknown_lender(git_dir)? {
+    if has_unknown_alternate(git_dir)? {
         refuse("it borrows objects from a repository that none of its projects is (alternates)")
     } else {
         Ok(())
@@ -92,8 +93,8 @@ const FILES: [&str; 33] = [
     "from",
     "gap",
     "id",
-    "lenders.lock",
-    "loans.lock",
+    ALTERNATES_LOCK,
+    COPY_LOCK,
     "lock",
     "log.index",
     "logged",

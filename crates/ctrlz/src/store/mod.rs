@@ -3,10 +3,10 @@
 //! `docs/format.md` lists every file and ref.
 
 mod alternates;
+mod borrowing;
 mod checks;
 mod incoming;
 mod layout;
-mod lender;
 mod lock;
 mod project;
 mod quarantine;
@@ -22,10 +22,10 @@ mod user_repo;
 pub use trust::check_data_dir;
 
 pub(crate) use alternates::Borrowed;
+pub(crate) use borrowing::{BorrowSource, COPY_LOCK, Copied, CopyRound, Limits};
 pub(crate) use checks::{foreign_part, is_newer, is_store};
 pub(crate) use incoming::Incoming;
 pub(crate) use layout::{Store, work_tree_dir};
-pub(crate) use lender::{Absorbed, Copied, Lender, Limits};
 pub(crate) use lock::{Lock, Sharing, holders};
 pub(crate) use project::{IN_REPOSITORY, check_root, is_below_repository, path_hash};
 pub(crate) use quarantine::is_among;

@@ -89,7 +89,7 @@ impl Store {
         paths.filter(|path| path.extension().is_some_and(|part| part == "pack")).collect()
     }
 
-    /// Moves a pack and its companion files aside and returns its new path.
+    /// Moves a pack and its index files aside and returns its new path.
     ///
     /// The caller holds the store's lock exclusively. Intact objects are durable in another pack.
     pub(crate) fn quarantine_pack(&self, pack: &Path) -> Result<PathBuf, Error> {

@@ -31,6 +31,8 @@ pub use put_back::{PatchToRevert, Point};
 pub use read::{Diffs, ListedFile, Patch, Presence};
 pub use status::{HeldLock, Status};
 
+pub use watcher::WatcherControl;
+
 pub(crate) use seek::Wanted;
 
 pub(crate) use crate::compare::is_binary;
@@ -134,8 +136,8 @@ impl Workspace {
         let options = Options { store, ..options };
         let context = Arc::new(Context { root, options, repo });
         let mut workspace = Workspace { context, notice: None };
-        let settled = workspace.settle_store()?;
-        workspace.notice = settled.or(workspace.find_history()?);
+        let notice = workspace.prepare_store()?;
+        workspace.notice = notice.or(workspace.find_history()?);
         Ok(workspace)
     }
 
@@ -336,12 +338,16 @@ impl Workspace {
         }
     }
 
+    /// Locks the store so that nothing is removed from it. Other commands can still add to it.
+    pub(crate) fn lock_shared(&self, store: &Store) -> Result<Lock, Error> {
+        Lock::take(&store.lock_path(), Sharing::Shared, self.context.options.patience)
+    }
+
     /// Takes the work tree's lock and completes interrupted operations of killed commands.
     pub(crate) fn begin(&self) -> Result<Hold, Error> {
         let (store, work_tree) = self.for_writing()?;
         let lock = work_tree.lock(&store, self.context.options.patience)?;
-        let shared =
-            Lock::take(&store.lock_path(), Sharing::Shared, self.context.options.patience)?;
+        let shared = self.lock_shared(&store)?;
         store.objects.refresh()?;
         let root = Dir::open(&self.context.root)?;
         if Defect::Meddling.is_made() {

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::fs::Dir;
 use crate::record::{Cause, Moment, Snapshot, TrackOptions};
 use crate::scan::Progress;
-use crate::store::{Borrowed, Limits, Lock, Sharing};
+use crate::store::{Borrowed, Limits};
 
 use super::Workspace;
 
@@ -29,17 +29,16 @@ impl Workspace {
 
     /// Copies blobs that earlier snapshots borrow from the user's repository, up to `max_bytes`
     /// bytes. Returns the number of blobs that are still borrowed.
-    pub fn absorb(&self, max_bytes: u64) -> Result<u64, Error> {
+    pub fn copy_borrowed(&self, max_bytes: u64) -> Result<u64, Error> {
         let (store, work_tree) = self.for_writing()?;
         let borrowed = Borrowed::load(&work_tree.borrowed_path())?;
         if borrowed.is_empty() {
             return Ok(0);
         }
         // Another process that holds the lock is copying them.
-        let Some(_turn) = work_tree.try_lock_loans()? else { return Ok(borrowed.len()) };
+        let Some(_turn) = work_tree.try_lock_copying()? else { return Ok(borrowed.len()) };
         let (borrowed, copied) = {
-            let patience = self.context.options.patience;
-            let _shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
+            let _shared = self.lock_shared(&store)?;
             store.objects.refresh()?;
             let room_bytes = self.context.quota_use(store.path())?.left();
             // Read again under the lock, so that a purge in the meantime is respected.
@@ -51,7 +50,7 @@ impl Workspace {
         let root = Dir::open(&self.context.root)?;
         let wrong = self.context.check_copied(&root, &work_tree, &borrowed, &copied);
         let hold = self.begin()?;
-        hold.correct_loans(wrong)?;
-        Ok(hold.work_tree.settle_borrowed(&hold.store, copied)?.left)
+        hold.correct(wrong)?;
+        Ok(hold.work_tree.remove_copied(&hold.store, copied)?.left)
     }
 }

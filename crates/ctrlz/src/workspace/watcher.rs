@@ -1,4 +1,4 @@
-//! Starts, queries and stops the watcher of this work tree.
+//! Control of the watcher of a work tree.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -10,66 +10,76 @@ use crate::watch::{self, Site, WatchEnd, WatchOptions, Watcher, WatcherStatus};
 
 use super::Workspace;
 
+/// Control of a work tree's watcher.
+pub struct WatcherControl<'a>(&'a Workspace);
+
 impl Workspace {
+    /// Returns a handle that starts, queries and stops the watcher of this work tree.
+    pub fn watcher(&self) -> WatcherControl<'_> {
+        WatcherControl(self)
+    }
+}
+
+impl WatcherControl<'_> {
     /// Watches this work tree until the watcher ends. Calls `ready` with the number of directories.
     ///
     /// Returns at once if the work tree already has a watcher.
-    pub fn watch(
+    pub fn run(
         &self,
         options: &WatchOptions,
         ready: &mut dyn FnMut(usize),
     ) -> Result<WatchEnd, Error> {
-        self.context.check_enabled()?;
-        self.watch_until(options, ready, None)
+        self.0.context.check_enabled()?;
+        self.run_until(options, ready, None)
     }
 
     /// Watches this work tree on a thread of this process until the returned value is dropped.
     ///
-    /// For long-lived agents. Other callers start a process that calls [`Workspace::watch`].
-    pub fn watch_in_background(&self, options: &WatchOptions) -> Result<Watcher, Error> {
-        self.context.check_enabled()?;
-        let workspace = Workspace::open(&self.context.root, self.context.options.clone())?;
+    /// For long-lived agents. Other callers start a process that calls [`WatcherControl::run`].
+    pub fn start(&self, options: &WatchOptions) -> Result<Watcher, Error> {
+        self.0.context.check_enabled()?;
+        let workspace = Workspace::open(&self.0.context.root, self.0.context.options.clone())?;
         let options = options.clone();
         let watcher = Watcher::start(move |ready, stopped| {
-            workspace.watch_until(&options, ready, Some(stopped))
+            workspace.watcher().run_until(&options, ready, Some(stopped))
         });
-        Ok(watcher.named("watch", &self.context.root)?)
+        Ok(watcher.named("watch", &self.0.context.root)?)
     }
 
     /// Returns the state of this work tree's watcher.
-    pub fn watcher(&self) -> Result<WatcherStatus, Error> {
-        self.watch_dir()?.map_or(Ok(WatcherStatus::None), |dir| watch::status(&dir))
+    pub fn status(&self) -> Result<WatcherStatus, Error> {
+        self.dir()?.map_or(Ok(WatcherStatus::None), |dir| watch::status(&dir))
     }
 
-    /// Returns whether to start a watcher: it is enabled, none is running, and none has just
+    /// Returns whether to start the watcher: it is enabled, none is running, and none has just
     /// failed.
-    pub fn wants_watcher(&self) -> Result<bool, Error> {
-        let Some(dir) = self.watch_dir()? else { return Ok(false) };
-        let is_wanted = self.context.options.enabled && self.context.options.watch;
+    pub fn is_wanted(&self) -> Result<bool, Error> {
+        let Some(dir) = self.dir()? else { return Ok(false) };
+        let is_wanted = self.0.context.options.enabled && self.0.context.options.watch;
         Ok(is_wanted && !watch::gave_up_recently(&dir) && !watch::is_locked(&dir)?)
     }
 
     /// Asks the watcher to end. Returns `false` if none responds.
-    pub fn stop_watcher(&self) -> Result<bool, Error> {
-        Ok(self.watch_dir()?.is_some_and(|dir| watch::stop(&dir)))
+    pub fn stop(&self) -> Result<bool, Error> {
+        Ok(self.dir()?.is_some_and(|dir| watch::stop(&dir)))
     }
 
     /// Returns the watcher's directory, if the store exists and has this work tree.
-    fn watch_dir(&self) -> Result<Option<PathBuf>, Error> {
-        let Some(claim) = self.claimed()? else { return Ok(None) };
-        let dir = WorkTree::watch_dir_in(&self.store_of(&claim), &claim.work_tree);
+    fn dir(&self) -> Result<Option<PathBuf>, Error> {
+        let Some(claim) = self.0.claimed()? else { return Ok(None) };
+        let dir = WorkTree::watch_dir_in(&self.0.store_of(&claim), &claim.work_tree);
         Ok(dir.parent().is_some_and(std::path::Path::is_dir).then_some(dir))
     }
 
-    fn watch_until(
+    fn run_until(
         &self,
         options: &WatchOptions,
         ready: &mut dyn FnMut(usize),
         stopped: Option<&UnixStream>,
     ) -> Result<WatchEnd, Error> {
-        let (store, work_tree) = self.for_writing()?;
-        let scope = || self.context.watch_scope(&store);
-        let site = Site { root: &self.context.root, dir: work_tree.watch_dir(), scope: &scope };
+        let (store, work_tree) = self.0.for_writing()?;
+        let scope = || self.0.context.watch_scope(&store);
+        let site = Site { root: &self.0.context.root, dir: work_tree.watch_dir(), scope: &scope };
         watch::serve(&site, options, ready, stopped)
     }
 }

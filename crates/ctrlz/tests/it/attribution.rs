@@ -19,7 +19,7 @@ fn edit_of(start: StepStart, path: &str) -> StepStart {
 }
 
 fn end_with(lab: &Lab, step: &str, end: &StepEnd) {
-    lab.workspace().end_step_with(step, end, &Progress::default()).unwrap();
+    lab.workspace().end_step(step, end, &Progress::default()).unwrap();
 }
 
 fn sub_agent(message: &str, step: &str) -> StepStart {
@@ -192,7 +192,7 @@ fn a_named_path_is_credited_to_the_naming_call_while_a_sub_agent_works() {
     for step in ["write", "sub", "task"] {
         lab.end(step);
     }
-    let blame = lab.workspace().blame(&tree_path("main.py")).unwrap();
+    let blame = lab.workspace().blame(&tree_path("main.py"), None).unwrap();
     assert!(format!("{:?}", blame[0].origin).contains("write"), "{blame:?}");
     let steps = lab.workspace().steps().unwrap();
     let of = |id: &str| steps.iter().find(|s| s.info.step == id).and_then(|s| s.paths.clone());
@@ -325,7 +325,7 @@ fn a_refused_call_in_a_parallel_batch_disowns_what_another_calls_end_recorded_fo
     let report = lab.undo();
     assert_eq!(report.steps, ["2"], "{report:?}");
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
-    let sessions = lab.workspace().sessions().unwrap();
+    let sessions = lab.workspace().sessions(None).unwrap();
     assert_eq!(sessions.len(), 1);
 }
 
@@ -364,7 +364,7 @@ fn user_edits_of_an_edited_file_are_found_although_a_snapshot_recorded_them() {
     let replaced = vec![("one\n".to_owned(), "AGENT\n".to_owned())];
     let edit = FileEdit { path: tree_path("a"), found: None, replaced };
     end_with(&lab, "1", &StepEnd { edits: vec![edit], ..StepEnd::default() });
-    let blame = lab.workspace().blame(&tree_path("a")).unwrap();
+    let blame = lab.workspace().blame(&tree_path("a"), None).unwrap();
     let kinds: Vec<OperationKind> = blame.iter().map(|line| line.origin.kind).collect();
     assert_eq!(kinds, [OperationKind::Step, OperationKind::Outside]);
     assert!(lab.undo().is_complete());
@@ -407,10 +407,10 @@ fn log_and_blame_show_user_edits_during_a_permission_prompt_as_the_users() {
     let newest = workspace.timeline(&ctrlz::TimelineQuery::default()).unwrap().remove(0);
     assert_eq!(newest.kind, OperationKind::Step);
     assert_eq!(newest.outside, [tree_path("gone"), tree_path("notes")]);
-    let origin = |path: &str| workspace.blame(&tree_path(path)).unwrap().remove(0).origin;
+    let origin = |path: &str| workspace.blame(&tree_path(path), None).unwrap().remove(0).origin;
     assert_eq!((origin("a").kind, origin("a").step.is_some()), (OperationKind::Step, true));
     assert_eq!(origin("notes").kind, OperationKind::Outside);
-    assert_eq!(workspace.lost().unwrap()[0].kind, OperationKind::Outside);
+    assert_eq!(workspace.lost_files().list().unwrap()[0].kind, OperationKind::Outside);
     assert_eq!(workspace.versions(&tree_path("notes")).unwrap()[0].kind, OperationKind::Outside);
     let report = lab.undo();
     assert_eq!(report.done.len(), 1, "undo tells the same: {report:?}");

@@ -11,7 +11,7 @@ use crate::lab::{Lab, SetOnDrop, assert_fsck_clean, tree_path};
 
 impl Lab {
     fn care(&self, retention: &Retention) -> CareReport {
-        self.workspace().care(retention, &Progress::default()).unwrap()
+        self.workspace().maintenance().collect(retention, &Progress::default()).unwrap()
     }
 
     /// Like `store_bytes`, but ignores files that vanish concurrently.
@@ -32,9 +32,12 @@ fn thorough() -> Retention {
 
 /// Returns a text that differs in a few lines from one version to the next.
 fn version(number: usize) -> String {
-    let line = |at: usize| match at == number % 400 {
-        true => format!("line {at} changed by version {number}\n"),
-        false => format!("line {at}: {}\n", at * 7919),
+    let line = |at: usize| {
+        if at == number % 400 {
+            format!("line {at} changed by version {number}\n")
+        } else {
+            format!("line {at}: {}\n", at * 7919)
+        }
     };
     (0..400).map(line).collect()
 }
@@ -135,7 +138,8 @@ fn a_gc_preview_matches_the_real_run_and_changes_nothing() {
         (list("objects/pack"), lab.store_git(&["for-each-ref"]))
     };
     let before = files();
-    let foreseen = lab.workspace().foresee_care(&policy, &Progress::default()).unwrap();
+    let foreseen =
+        lab.workspace().maintenance().plan_collect(&policy, &Progress::default()).unwrap();
     assert_eq!(files(), before, "a preview changes nothing");
     let done = lab.care(&policy);
     assert_eq!(foreseen.dropped_operations, done.dropped_operations);
@@ -146,7 +150,7 @@ fn a_gc_preview_matches_the_real_run_and_changes_nothing() {
         (gc.dropped_objects, gc.live_objects, gc.packs_before, gc.packs_after, gc.bytes_before)
     };
     assert_eq!(facts(&foreseen), facts(&done));
-    let again = lab.workspace().foresee_care(&policy, &Progress::default()).unwrap();
+    let again = lab.workspace().maintenance().plan_collect(&policy, &Progress::default()).unwrap();
     assert_eq!((again.dropped_operations, again.gc.dropped_objects), (0, 0));
 }
 
@@ -276,7 +280,7 @@ fn a_purge_concurrent_with_snapshots_is_complete_or_reports_the_remaining_file()
     let path = crate::lab::tree_path("secret");
     let purge = || {
         let options = ctrlz::PurgeOptions::default();
-        lab.workspace().purge(&path, options, &Progress::default())
+        lab.workspace().maintenance().purge(&path, options, &Progress::default())
     };
     lab.write("other", "stays\n");
     for round in 0..10 {
@@ -321,7 +325,7 @@ fn a_purge_succeeds_while_other_threads_open_the_store() {
             lab.remove("secret");
             lab.track();
             let (options, progress) = (PurgeOptions::default(), Progress::default());
-            lab.workspace().purge(&tree_path("secret"), options, &progress).unwrap();
+            lab.workspace().maintenance().purge(&tree_path("secret"), options, &progress).unwrap();
         }
     });
     assert_fsck_clean(&lab.store());
@@ -349,14 +353,18 @@ fn a_purge_removes_the_content_from_the_whole_data_directory() {
     lab.write("deep/secret.txt", format!("{canary} damaged\n"));
     lab.hash();
     damage_newest_pack(&lab);
-    lab.workspace().repair(&Progress::default()).unwrap();
+    lab.workspace().maintenance().repair(&Progress::default()).unwrap();
     lab.remove("deep/secret.txt");
     lab.remove(".env");
     let last = lab.hash();
     assert!(holds_canary(&lab, canary));
     let purge = |path: &str| {
         let path = crate::lab::tree_path(path);
-        lab.workspace().purge(&path, ctrlz::PurgeOptions::default(), &Progress::default())
+        lab.workspace().maintenance().purge(
+            &path,
+            ctrlz::PurgeOptions::default(),
+            &Progress::default(),
+        )
     };
     let report = purge("deep").unwrap();
     // Contents that the damage destroyed are not counted.
@@ -411,7 +419,7 @@ fn purging_a_path_blanks_the_labels_of_steps_that_changed_named_or_mention_it() 
     lab.remove(".env");
     let path = tree_path(".env");
     let options = PurgeOptions::default();
-    let report = lab.workspace().purge(&path, options, &Progress::default()).unwrap();
+    let report = lab.workspace().maintenance().purge(&path, options, &Progress::default()).unwrap();
     // An ignored file is not in a snapshot but in the private commits beside them.
     assert_eq!((report.contents, report.snapshots.len()), (1, 0));
     assert_eq!((report.operations, report.labels), (4, 2), "{report:?}");
@@ -424,7 +432,7 @@ fn purging_a_path_blanks_the_labels_of_steps_that_changed_named_or_mention_it() 
     lab.undo_with(&ctrlz::UndoScope::Step { step: "3".into() }, &ctrlz::UndoOptions::default())
         .unwrap();
     assert_eq!(lab.read("a.txt"), "a\n");
-    let again = lab.workspace().purge(&path, options, &Progress::default());
+    let again = lab.workspace().maintenance().purge(&path, options, &Progress::default());
     assert!(matches!(again, Err(Error::Lookup(LookupError::NothingToPurge { .. }))), "{again:?}");
 }
 
@@ -447,7 +455,7 @@ fn purging_a_text_removes_it_from_every_label_and_leaves_contents_alone() {
     // Plain git leaves unreachable objects loose.
     lab.store_git(&["repack", "-q", "-A", "-d"]);
     let before = lab.hash();
-    let report = lab.workspace().purge_text(canary, &Progress::default()).unwrap();
+    let report = lab.workspace().maintenance().purge_text(canary, &Progress::default()).unwrap();
     assert_eq!((report.labels, report.contents, report.snapshots.len()), (2, 0, 0));
     for part in [canary, "CANAR"] {
         assert!(!holds_canary(&lab, part), "{part}");
@@ -458,10 +466,10 @@ fn purging_a_text_removes_it_from_every_label_and_leaves_contents_alone() {
     assert_eq!((found.operation, found.pinned), (checkpoint.operation, true));
     assert_eq!(lab.hash(), before, "no snapshot changes");
     assert_fsck_clean(&lab.store());
-    let again = lab.workspace().purge_text(canary, &Progress::default());
+    let again = lab.workspace().maintenance().purge_text(canary, &Progress::default());
     assert!(matches!(again, Err(Error::Lookup(LookupError::NoSuchText))), "{again:?}");
     assert!(matches!(
-        lab.workspace().purge_text("", &Progress::default()),
+        lab.workspace().maintenance().purge_text("", &Progress::default()),
         Err(Error::Lookup(LookupError::NoSuchText))
     ));
 }
@@ -478,7 +486,7 @@ fn a_purged_file_that_still_exists_is_captured_again() {
     let before = lab.hash();
     let path = crate::lab::tree_path("deep/secret.txt");
     let options = ctrlz::PurgeOptions::default();
-    let report = lab.workspace().purge(&path, options, &Progress::default()).unwrap();
+    let report = lab.workspace().maintenance().purge(&path, options, &Progress::default()).unwrap();
     assert!(report.still_there);
     assert_eq!(lab.hash(), before);
     assert_fsck_clean(&lab.store());
@@ -499,13 +507,13 @@ fn a_purge_reports_copies_elsewhere_and_removes_them_on_request() {
     let path = crate::lab::tree_path("secret");
     let purge = |everywhere| {
         let options = ctrlz::PurgeOptions { everywhere };
-        lab.workspace().purge(&path, options, &Progress::default()).unwrap()
+        lab.workspace().maintenance().purge(&path, options, &Progress::default()).unwrap()
     };
     assert_eq!(purge(false).same_content, [crate::lab::tree_path("copy/of/it")]);
     assert!(holds_canary(&lab, "CANARY-9d2"));
     let everywhere = ctrlz::PurgeOptions { everywhere: true };
     let copy = crate::lab::tree_path("copy/of/it");
-    lab.workspace().purge(&copy, everywhere, &Progress::default()).unwrap();
+    lab.workspace().maintenance().purge(&copy, everywhere, &Progress::default()).unwrap();
     assert!(!holds_canary(&lab, "CANARY-9d2"));
     assert_fsck_clean(&lab.store());
 }
@@ -519,7 +527,7 @@ fn gc_is_refused_when_a_ref_cannot_be_read() {
     let good = std::fs::read(work_tree.join("log")).unwrap();
     for bad in [&b""[..], b"garbage\n", &good[..20]] {
         std::fs::write(work_tree.join("other"), bad).unwrap();
-        let refused = lab.workspace().care(&thorough(), &Progress::default());
+        let refused = lab.workspace().maintenance().collect(&thorough(), &Progress::default());
         assert!(matches!(refused, Err(Error::Store(StoreError::LostRef { .. }))), "{refused:?}");
     }
 }
@@ -548,18 +556,22 @@ fn gc_purge_repair_and_verify_run_beside_snapshots_without_false_alarms() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..rounds {
-                done_unless_busy(lab.workspace().care(&thorough(), &progress()));
+                done_unless_busy(lab.workspace().maintenance().collect(&thorough(), &progress()));
             }
         });
         scope.spawn(|| {
             for number in 0..rounds {
                 let path = crate::lab::tree_path(&format!("secret{number}"));
-                done_unless_busy(lab.workspace().purge(&path, Default::default(), &progress()));
+                done_unless_busy(lab.workspace().maintenance().purge(
+                    &path,
+                    Default::default(),
+                    &progress(),
+                ));
             }
         });
         scope.spawn(|| {
             for _ in 0..rounds {
-                let report = done_unless_busy(lab.workspace().repair(&progress()));
+                let report = done_unless_busy(lab.workspace().maintenance().repair(&progress()));
                 assert_eq!(report.map_or(vec![], |report| report.before.problems), []);
             }
         });
@@ -567,7 +579,7 @@ fn gc_purge_repair_and_verify_run_beside_snapshots_without_false_alarms() {
             lab.write("a.txt", version(number));
             let hash = lab.hash();
             lab.workspace().check_snapshot(&hash).unwrap();
-            let found = done_unless_busy(lab.workspace().verify(&progress()));
+            let found = done_unless_busy(lab.workspace().maintenance().verify(&progress()));
             assert_eq!(found.map_or(vec![], |found| found.problems), [], "{number}");
         }
     });
@@ -596,7 +608,8 @@ fn refs_created_during_gc_are_not_reported_as_lost() {
         });
         let _over = SetOnDrop(&done);
         for _ in 0..60 {
-            let cared = lab.workspace().care(&Retention::default(), &Progress::default());
+            let cared =
+                lab.workspace().maintenance().collect(&Retention::default(), &Progress::default());
             assert!(cared.is_ok(), "{cared:?}");
         }
     });
@@ -613,8 +626,8 @@ fn verify_accepts_a_pack_that_is_being_written() {
     for name in ["tmp_ctrlz_0123456789abcdef", "tmp_ctrlz_0123456789abcdef.idx"] {
         std::fs::write(lab.store().join("objects/pack").join(name), "half").unwrap();
     }
-    assert_eq!(looking.verify(&Progress::default()).unwrap().problems, []);
-    assert_eq!(lab.workspace().verify(&Progress::default()).unwrap().problems, []);
+    assert_eq!(looking.maintenance().verify(&Progress::default()).unwrap().problems, []);
+    assert_eq!(lab.workspace().maintenance().verify(&Progress::default()).unwrap().problems, []);
 }
 
 #[test]
@@ -628,7 +641,7 @@ fn gc_concurrent_with_snapshots_deletes_nothing_they_need() {
             let mut rounds = 0;
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
                 let retention = Retention { keep_days: 0, ..thorough() };
-                match lab.workspace().care(&retention, &Progress::default()) {
+                match lab.workspace().maintenance().collect(&retention, &Progress::default()) {
                     Ok(_) | Err(Error::Busy { .. }) => rounds += 1,
                     Err(error) => panic!("{error}"),
                 }
@@ -643,7 +656,7 @@ fn gc_concurrent_with_snapshots_deletes_nothing_they_need() {
             let hash = lab.hash();
             lab.workspace().check_snapshot(&hash).unwrap();
             if number % 50 == 0 {
-                let found = lab.workspace().verify(&Progress::default()).unwrap();
+                let found = lab.workspace().maintenance().verify(&Progress::default()).unwrap();
                 assert_eq!(found.problems, [], "{number}");
             }
         }
@@ -654,7 +667,7 @@ fn gc_concurrent_with_snapshots_deletes_nothing_they_need() {
     assert!(rounds > 5, "{rounds}");
     row.add(count as u64);
     row.note(format!("{rounds} times gc"));
-    let found = lab.workspace().verify(&Progress::default()).unwrap();
+    let found = lab.workspace().maintenance().verify(&Progress::default()).unwrap();
     assert_eq!(found.problems, []);
     for operation in lab.workspace().log(10_000).unwrap() {
         lab.workspace().check_snapshot(&operation.snapshot).unwrap();
@@ -673,7 +686,7 @@ fn gc_during_a_first_snapshot_does_not_report_a_lost_log() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    match lab.workspace().care(&thorough(), &Progress::default()) {
+                    match lab.workspace().maintenance().collect(&thorough(), &Progress::default()) {
                         Ok(_) | Err(Error::Busy { .. }) => (),
                         Err(error) => panic!("{error}"),
                     }

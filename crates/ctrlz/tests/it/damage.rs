@@ -145,7 +145,7 @@ fn a_flipped_bit_never_reaches_a_restored_file() {
 #[test]
 fn verify_detects_damaged_packs() {
     let (lab, _, _) = sample();
-    assert_eq!(lab.workspace().verify(&Progress::default()).unwrap().problems, []);
+    assert_eq!(lab.workspace().maintenance().verify(&Progress::default()).unwrap().problems, []);
     for path in store_files(&lab.store()) {
         if path.extension().is_some_and(|extension| extension == "pack") {
             let mut bytes = std::fs::read(&path).unwrap();
@@ -156,7 +156,7 @@ fn verify_detects_damaged_packs() {
             std::fs::write(path, bytes).unwrap();
         }
     }
-    assert_ne!(lab.workspace().verify(&Progress::default()).unwrap().problems, []);
+    assert_ne!(lab.workspace().maintenance().verify(&Progress::default()).unwrap().problems, []);
 }
 
 #[test]

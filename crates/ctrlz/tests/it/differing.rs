@@ -13,7 +13,7 @@ use crate::watching::{edit, project, random, times};
 const STILL: u64 = 300;
 
 /// Sleeps longer than the period in which timestamps are too recent to be trusted.
-fn settle() {
+fn let_timestamps_age() {
     std::thread::sleep(Duration::from_millis(40));
 }
 
@@ -42,9 +42,9 @@ fn track_differing(lab: &Lab) -> Snapshot {
 /// Returns a work tree whose entries are all in the cache.
 fn cached(lab: Lab) -> Lab {
     add_still(&lab);
-    settle();
+    let_timestamps_age();
     lab.track();
-    lab.workspace().absorb(u64::MAX).unwrap();
+    lab.workspace().copy_borrowed(u64::MAX).unwrap();
     lab.track();
     lab
 }
@@ -57,7 +57,7 @@ fn without_a_watcher_only_the_changed_file_is_read() {
     assert!(snapshot.changed);
     assert_eq!((snapshot.files_read, snapshot.files), (1, STILL));
     lab.assert_as_cold(&snapshot, "one file");
-    settle();
+    let_timestamps_age();
     let again = track_differing(&lab);
     assert!(!again.changed);
     assert_eq!(again.hash, snapshot.hash);
@@ -79,7 +79,7 @@ fn scans_of_differing_entries_equal_full_scans() {
             }
             if random(&mut state).is_multiple_of(2) {
                 // Old enough for the timestamps to be trusted next time.
-                settle();
+                let_timestamps_age();
             }
             let copy = lab.copy();
             let (snapshot, differing) = track(&lab);
@@ -117,7 +117,7 @@ fn changes_of_stored_ignored_files_are_noticed() {
     lab.write("conf/x.env", "one");
     let lab = cached(lab);
     for (round, text) in ["two", "three"].into_iter().enumerate() {
-        settle();
+        let_timestamps_age();
         lab.write("conf/x.env", text);
         lab.write("still/1/1", text);
         let copy = lab.copy();
@@ -174,9 +174,10 @@ fn a_file_renamed_during_scans_is_in_every_complete_snapshot() {
         for round in 0..times(60, 1_000) {
             lab.write("still/0/0", round.to_string());
             let snapshot = lab.track();
-            match snapshot.is_complete() && snapshot.skipped.is_empty() {
-                true => missed += usize::from(snapshot.files != STILL + 41),
-                false => said += 1,
+            if snapshot.is_complete() && snapshot.skipped.is_empty() {
+                missed += usize::from(snapshot.files != STILL + 41);
+            } else {
+                said += 1;
             }
         }
         over.store(true, Ordering::Relaxed);
@@ -235,7 +236,7 @@ fn a_chmod_of_a_directory_causes_no_file_reads() {
     lab.options.max_snapshot_bytes = 10_000;
     lab.write("d/a", vec![b'a'; 6000]);
     // Otherwise `d/a` would be read again together with `d/b`.
-    settle();
+    let_timestamps_age();
     lab.track();
     lab.write("d/b", vec![b'b'; 6000]);
     let lab = cached(lab);
@@ -262,7 +263,7 @@ fn a_replaced_ignored_file_is_stored_according_to_its_new_size() {
     lab.write("data/b.db", "small");
     lab.write("data/c", "1");
     let lab = cached(lab);
-    settle();
+    let_timestamps_age();
     for (name, text) in [("data/a.db", vec![b's'; 10]), ("data/b.db", vec![b'l'; 300 << 10])] {
         let away = lab.dir().join("away");
         std::fs::write(&away, text).unwrap();

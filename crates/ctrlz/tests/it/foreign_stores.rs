@@ -40,7 +40,7 @@ impl Lab {
     }
 
     /// Waits until the timestamps of everything written so far can be trusted.
-    fn settle(&self) {
+    fn let_timestamps_age(&self) {
         std::thread::sleep(Duration::from_millis(60));
         self.track();
     }
@@ -78,7 +78,7 @@ fn a_store_is_reported_and_never_captured() {
     assert_eq!(cold.skipped[0].reason, SkipReason::NestedRepository);
     assert!(cold.is_complete(), "policy, not failure");
     // Warm scans: nothing changed, a file of the store changed, a file of the user changed.
-    lab.settle();
+    lab.let_timestamps_age();
     assert!(!lab.track().changed);
     lab.write("b", "2\n");
     lab.track_inner();
@@ -122,15 +122,15 @@ fn a_directory_is_captured_again_once_it_stops_being_a_store() {
     lab.write("a", "1\n");
     lab.track_inner();
     lab.unhide();
-    lab.settle();
+    lab.let_timestamps_age();
     assert_eq!(lab.files(), ["a"]);
     // The directory itself is not replaced.
     lab.remove(".agent/snapshots/ctrlz/format");
     assert!(lab.files().contains(&".agent/snapshots/HEAD".to_owned()));
-    lab.settle();
+    lab.let_timestamps_age();
     lab.write(".agent/snapshots/ctrlz/format", "1\n");
     assert_eq!(lab.files(), ["a"]);
-    lab.settle();
+    lab.let_timestamps_age();
     lab.remove(STORE);
     lab.write(".agent/snapshots/plain", "2\n");
     assert_eq!(lab.files(), [".agent/snapshots/plain", "a"]);
@@ -142,7 +142,7 @@ fn watched_snapshots_skip_another_store() {
     lab.options.watch = true;
     lab.write("a", "1\n");
     lab.track_inner();
-    let _watcher = lab.workspace().watch_in_background(&WatchOptions::default()).unwrap();
+    let _watcher = lab.workspace().watcher().start(&WatchOptions::default()).unwrap();
     lab.track();
     lab.write("b", "2\n");
     lab.track_inner();

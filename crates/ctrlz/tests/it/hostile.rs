@@ -286,8 +286,8 @@ fn the_users_repository_is_never_written() {
     lab.remove("dir");
     lab.restore_exact(hash);
     lab.workspace().patch(&hash, &Progress::default()).unwrap();
-    lab.workspace().absorb(u64::MAX).unwrap();
-    lab.workspace().verify(&Progress::default()).unwrap();
+    lab.workspace().copy_borrowed(u64::MAX).unwrap();
+    lab.workspace().maintenance().verify(&Progress::default()).unwrap();
     lab.workspace()
         .track(&TrackOptions { rehash: true, ..Default::default() }, &Progress::default())
         .unwrap();
@@ -398,9 +398,9 @@ fn a_forged_journal_is_set_aside_and_reported() {
         assert!(empty.exists(), "{text}");
         assert_eq!((modes(&precious), modes(&config)), before, "{text}");
         assert_eq!(lab.workspace().status().unwrap().damaged_packs.len(), 2, "{text}");
-        let verified = lab.workspace().verify(&Progress::default()).unwrap();
+        let verified = lab.workspace().maintenance().verify(&Progress::default()).unwrap();
         assert_eq!(verified.problems.len(), 2, "{verified:?}");
-        lab.workspace().repair(&Progress::default()).unwrap();
+        lab.workspace().maintenance().repair(&Progress::default()).unwrap();
         assert!(lab.workspace().status().unwrap().damaged_packs.is_empty(), "{text}");
     }
 }

@@ -21,7 +21,7 @@ fn fixed_random(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 /// Sleeps longer than the period in which timestamps are too recent to be trusted.
-fn settle() {
+fn let_timestamps_age() {
     std::thread::sleep(Duration::from_millis(40));
 }
 
@@ -66,7 +66,7 @@ fn incremental_and_cold_hashes_are_equal_after_any_edit() {
         random_edit(&lab, &mut random, round);
         if random(4) == 0 {
             // Old enough for timestamps to be trusted, so that the fast paths are exercised too.
-            settle();
+            let_timestamps_age();
             lab.track();
         }
         assert_equals_cold_scan(&lab, &format!("round {round}"));
@@ -130,7 +130,7 @@ fn one_edited_file_means_one_file_read() {
     for file in 0..300 {
         lab.write(&format!("d{}/f{file}", file % 15), format!("{file}"));
     }
-    settle();
+    let_timestamps_age();
     assert_eq!(lab.track().files_read, 300);
     let again = lab.track();
     assert_eq!((again.files_read, again.files, again.changed), (0, 300, false));
@@ -146,7 +146,7 @@ fn changed_excludes_index_and_options_are_noticed_without_file_changes() {
     let mut lab = Lab::with_git(&[("a.log", "a"), ("kept.txt", "k"), ("hidden/b.txt", "b")]);
     lab.git(&["rm", "-q", "--cached", "a.log", "hidden/b.txt"]);
     let calm = |lab: &Lab| {
-        settle();
+        let_timestamps_age();
         lab.track();
         lab.track();
     };
@@ -178,12 +178,12 @@ fn ignored_ignore_files_are_read_for_every_snapshot() {
     lab.write("sub/.gitignore", "*.bak\n");
     lab.write("sub/a.bak", "a");
     lab.write("b.tmp", "b");
-    settle();
+    let_timestamps_age();
     lab.track();
     lab.track();
     lab.write("sub/.gitignore", "*.xyz\n");
     assert_equals_cold_scan(&lab, "a hidden rule file of a directory");
-    settle();
+    let_timestamps_age();
     lab.track();
     lab.write(".gitignore", ".gitignore\n*.log\n");
     assert_equals_cold_scan(&lab, "the hidden rule file at the top");
@@ -195,7 +195,7 @@ fn a_partial_snapshot_is_not_mistaken_for_a_full_one() {
     lab.write("a", "1");
     lab.write("ignored", "secret");
     lab.write(".gitignore", "ignored\n");
-    settle();
+    let_timestamps_age();
     let whole = lab.track();
     let paths = vec![TreePath::parse(b"ignored").unwrap()];
     let options = TrackOptions { paths, ..TrackOptions::default() };
@@ -212,7 +212,7 @@ fn a_damaged_cache_causes_a_full_scan_with_the_same_hash() {
     for file in 0..20 {
         lab.write(&format!("d{}/f{file}", file % 3), format!("{file}"));
     }
-    settle();
+    let_timestamps_age();
     lab.track();
     let hash = lab.hash();
     let good = std::fs::read(cache(&lab)).unwrap();
@@ -251,7 +251,7 @@ fn a_long_session_does_not_pile_up_packs() {
         let start = StepStart { info, ..StepStart::default() };
         let begun = workspace.begin_step(start, &progress).unwrap();
         lab.write("f", format!("{step}"));
-        workspace.end_step(&begun.step, &progress).unwrap();
+        workspace.end_step(&begun.step, &Default::default(), &progress).unwrap();
     }
     let count = pack_count(&lab);
     assert!(count <= 55, "{count} packs");
@@ -330,10 +330,10 @@ fn files_written_by_a_restore_are_not_read_again() {
     let file = |at: usize| format!("d{}/f{at}", at / 100);
     let write_all = |text: &str| (0..2_000).for_each(|at| lab.write(&file(at), text));
     write_all("one\n");
-    settle();
+    let_timestamps_age();
     let first = lab.hash();
     write_all("two\n");
-    settle();
+    let_timestamps_age();
     let second = lab.hash();
     let progress = Progress::default();
     let report =
@@ -343,7 +343,7 @@ fn files_written_by_a_restore_are_not_read_again() {
     // Files whose bytes were written just before the rename are read again. That may be many where
     // a flush takes no time.
     assert!(read < 1_900, "{read} of 2,000 files were read again");
-    settle();
+    let_timestamps_age();
     assert_equals_cold_scan(&lab, "after the restore");
     lab.restore(second);
     assert_equals_cold_scan(&lab, "after the second restore");
@@ -364,14 +364,14 @@ fn writes_just_after_a_restore_are_detected_even_with_kept_mtimes() {
     for at in 0..200 {
         lab.write(&file(at), "one\n");
     }
-    settle();
+    let_timestamps_age();
     let first = lab.hash();
     let mut written = 0_u64;
     for round in 0..xtask::many(6, 200) {
         for at in 0..200 {
             lab.write(&file(at), "two\n");
         }
-        settle();
+        let_timestamps_age();
         lab.track();
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -396,7 +396,7 @@ fn writes_just_after_a_restore_are_detected_even_with_kept_mtimes() {
             written += writer.join().unwrap();
         });
         assert_equals_cold_scan(&lab, &format!("round {round}"));
-        settle();
+        let_timestamps_age();
         assert_equals_cold_scan(&lab, &format!("round {round}, later"));
     }
     assert!(written > 0, "the writer wrote nothing");

@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 
 use ctrlz::{
     BlameLine, CheckpointOptions, Error, Fork, ForkOptions, LookupError, OperationKind, Options,
-    ParentTurn, Progress, RestoreError, RestoreOptions, Rewind, SessionError, StepStart,
-    UndoOptions, UndoScope, WalkBack, Workspace,
+    ParentTurn, Progress, RestoreError, RestoreOptions, Rewind, SessionError, SnapshotBefore,
+    StepStart, UndoOptions, UndoScope, Workspace,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, git, manifest, tree_path};
@@ -30,13 +30,13 @@ impl Lab {
             Some(step) => step.session.clone(),
             None => format!("{:?}", line.origin.kind).to_lowercase(),
         };
-        let lines = self.workspace().blame(&tree_path(path)).unwrap();
+        let lines = self.workspace().blame(&tree_path(path), None).unwrap();
         lines.iter().map(|line| (line.text.clone(), who(line))).collect()
     }
 
-    fn walk(&self, session: &str, messages: &[&str]) -> WalkBack {
+    fn walk(&self, session: &str, messages: &[&str]) -> SnapshotBefore {
         let messages: Vec<String> = messages.iter().map(|message| (*message).to_owned()).collect();
-        self.workspace().walk_back(session, &messages).unwrap()
+        self.workspace().snapshot_before(session, &messages).unwrap()
     }
 }
 
@@ -77,7 +77,7 @@ fn undo_in_a_fork_reaches_shared_history_but_not_later_steps_of_the_original() {
     assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "{result:?}");
     assert!(lab.exists("f3") && lab.exists("f5"), "the original's own work stays");
     assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("s")).unwrap().steps, ["5"]);
-    let sessions = lab.workspace().sessions().unwrap();
+    let sessions = lab.workspace().sessions(None).unwrap();
     let forked = sessions.iter().find(|session| session.session == "f").unwrap();
     assert_eq!(forked.forked.as_ref().unwrap().session, "s");
 }
@@ -148,7 +148,7 @@ fn a_fork_into_a_directory_is_a_work_tree_of_the_same_project() {
     let progress = Progress::default();
     there.begin_step(start("f", "g1", "3"), &progress).unwrap();
     std::fs::write(there.root().join("dir/a"), "there\n").unwrap();
-    there.end_step("3", &progress).unwrap();
+    there.end_step("3", &Default::default(), &progress).unwrap();
     there.undo(&UndoScope::LastTurn, &UndoOptions::default(), &progress).unwrap();
     assert_same(&manifest(there.root()), &wanted, "undone in the fork");
     assert_same(&lab.manifest(), &after, "not undone in the original");
@@ -185,7 +185,7 @@ fn undo_in_a_forked_directory_continues_into_shared_history() {
         let progress = Progress::default();
         there.begin_step(start("f", "g1", "4"), &progress).unwrap();
         std::fs::write(there.root().join("c"), "4\n").unwrap();
-        there.end_step("4", &progress).unwrap();
+        there.end_step("4", &Default::default(), &progress).unwrap();
         // Later turns and undos in the original do not affect the fork.
         lab.step("s", "m4", "5", |lab| lab.write("d", "5\n"));
         lab.undo_with(&UndoScope::Step { step: "2".into() }, &UndoOptions::default()).unwrap();
@@ -209,7 +209,7 @@ fn undo_in_a_forked_directory_continues_into_shared_history() {
         // The original still has all of its turns to undo.
         assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("s")).unwrap().steps, ["3"]);
         assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("s")).unwrap().steps, ["2"]);
-        let sessions = there.sessions().unwrap();
+        let sessions = there.sessions(None).unwrap();
         let names: Vec<&str> = sessions.iter().map(|one| one.session.as_str()).collect();
         assert_eq!(names, ["f"], "the original's session is not listed there");
     }
@@ -277,7 +277,7 @@ fn a_fork_shares_an_explicitly_configured_store() {
 }
 
 #[test]
-fn walk_back_finds_the_nearest_available_snapshot() {
+fn snapshot_before_finds_the_nearest_available_snapshot() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     let base = lab.hash();
@@ -286,29 +286,29 @@ fn walk_back_finds_the_nearest_available_snapshot() {
     lab.write("a", "user\n");
     let edited = lab.hash();
     lab.step("s", "m2", "2", |lab| lab.write("a", "2\n"));
-    let found = |walk: WalkBack| match walk {
-        WalkBack::Found { message, snapshot, .. } => (message, snapshot),
+    let found = |walk: SnapshotBefore| match walk {
+        SnapshotBefore::Found { message, snapshot, .. } => (message, snapshot),
         other => panic!("{other:?}"),
     };
     assert_eq!(found(lab.walk("s", &["m2"])), ("m2".into(), edited), "the start of the message");
     assert_eq!(found(lab.walk("s", &["talk", "m1"])), ("m1".into(), first), "an earlier message");
     assert_eq!(found(lab.walk("s", &["m1"])), ("m1".into(), base));
-    assert_eq!(lab.walk("s", &["x", "y"]), WalkBack::Nothing);
-    assert_eq!(lab.walk("other", &["m1"]), WalkBack::Nothing);
+    assert_eq!(lab.walk("s", &["x", "y"]), SnapshotBefore::Nothing);
+    assert_eq!(lab.walk("other", &["m1"]), SnapshotBefore::Nothing);
     lab.fork("s", Some("m2"), "f");
     assert_eq!(found(lab.walk("f", &["m1"])), ("m1".into(), base), "a fork shares it");
-    assert_eq!(lab.walk("f", &["m2"]), WalkBack::Nothing, "but not later messages");
+    assert_eq!(lab.walk("f", &["m2"]), SnapshotBefore::Nothing, "but not later messages");
 }
 
 #[test]
-fn walk_back_in_a_forked_directory_finds_the_messages_of_the_origin() {
+fn a_forked_directory_finds_the_snapshot_before_a_message_of_the_origin() {
     let lab = Lab::new();
     let there = forked_into(&lab);
-    let walk = |message: &str| there.walk_back("f", &[message.to_owned()]).unwrap();
-    let WalkBack::Found { message, snapshot, .. } = walk("m2") else { panic!("not found") };
+    let walk = |message: &str| there.snapshot_before("f", &[message.to_owned()]).unwrap();
+    let SnapshotBefore::Found { message, snapshot, .. } = walk("m2") else { panic!("not found") };
     let contents = there.files(&snapshot).unwrap().len();
     assert_eq!((message.as_str(), contents), ("m2", 1), "the start of the message");
-    assert_eq!(walk("m3"), WalkBack::Nothing, "but not later messages");
+    assert_eq!(walk("m3"), SnapshotBefore::Nothing, "but not later messages");
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn a_sub_agents_steps_belong_to_its_session_and_its_parents_turn() {
     let report = lab.undo_with(&UndoScope::LastTurn, &of("child")).unwrap();
     assert!(report.steps.iter().all(|step| step.starts_with('c')), "{report:?}");
     assert!(lab.exists("own"), "only the child's work is undone");
-    let session = lab.workspace().sessions().unwrap();
+    let session = lab.workspace().sessions(None).unwrap();
     let child = session.iter().find(|session| session.session == "child").unwrap();
     assert_eq!(child.parent.as_deref(), Some("s"));
 }
@@ -518,12 +518,12 @@ fn blame_credits_every_line_to_its_author_across_a_rename() {
     ];
     let expected = expected.map(|(text, who)| (text.to_owned(), who.to_owned()));
     assert_eq!(lab.blame("dir/new"), expected);
-    let lines = lab.workspace().blame(&tree_path("dir/new")).unwrap();
+    let lines = lab.workspace().blame(&tree_path("dir/new"), None).unwrap();
     assert_eq!(lines[2].origin.path, tree_path("old"), "its path at that time");
-    assert!(lab.workspace().blame(&tree_path("old")).is_err());
+    assert!(lab.workspace().blame(&tree_path("old"), None).is_err());
     lab.write("binary", b"\0\0\0");
     lab.track();
-    let result = lab.workspace().blame(&tree_path("binary"));
+    let result = lab.workspace().blame(&tree_path("binary"), None);
     assert!(matches!(result, Err(Error::Lookup(LookupError::Binary { .. }))));
 }
 
@@ -539,19 +539,19 @@ fn lost_files_are_listed_and_recovered_in_their_last_version() {
     lab.step("s", "m", "1", |lab| lab.remove("dir"));
     lab.write("dir/b", "made again\n");
     lab.track();
-    let lost = lab.workspace().lost().unwrap();
+    let lost = lab.workspace().lost_files().list().unwrap();
     let paths: Vec<String> = lost.iter().map(|lost| lost.path.to_string()).collect();
     assert_eq!(paths, ["dir/a"], "a recreated file is not lost");
     assert_eq!(lost[0].step.as_ref().unwrap().step, "1");
     let (options, progress) = (RestoreOptions::default(), Progress::default());
-    lab.workspace().recover(&tree_path("dir"), &options, &progress).unwrap();
+    lab.workspace().lost_files().recover(&tree_path("dir"), &options, &progress).unwrap();
     assert_eq!((lab.read("dir/a"), lab.mode("dir/a")), ("2\n".into(), 0o600));
     assert_eq!(lab.read("dir/b"), "made again\n");
-    assert!(lab.workspace().lost().unwrap().is_empty());
-    let nothing = lab.workspace().recover(&tree_path("keep"), &options, &progress);
+    assert!(lab.workspace().lost_files().list().unwrap().is_empty());
+    let nothing = lab.workspace().lost_files().recover(&tree_path("keep"), &options, &progress);
     assert!(matches!(nothing, Err(Error::Lookup(LookupError::NothingLost { .. }))));
     lab.remove("keep");
-    lab.workspace().recover(&tree_path("keep"), &options, &progress).unwrap();
+    lab.workspace().lost_files().recover(&tree_path("keep"), &options, &progress).unwrap();
     assert!(lab.exists("keep"), "a file deleted just now is recovered too");
     let versions = lab.workspace().versions(&tree_path("dir/a")).unwrap();
     let seen: Vec<_> = versions.iter().map(|version| version.content.is_some()).collect();

@@ -28,7 +28,7 @@ mod sessions;
 mod attribution;
 mod care;
 // Reverting a session to a message, ignored files, long logs, forks, quota, repair.
-mod companions;
+mod ignored_snapshots;
 mod lineage;
 mod quota;
 mod repair;

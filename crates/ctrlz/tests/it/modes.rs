@@ -24,16 +24,22 @@ fn undo_restores_a_removed_or_renamed_directory_with_its_permissions() {
         lab.chmod("d/secret", 0o700);
         lab.chmod("d", 0o750);
         let before = lab.manifest();
-        lab.step("s", "m1", "1", |lab| match rename {
-            true => std::fs::rename(lab.path("d"), lab.path("e")).unwrap(),
-            false => lab.remove("d"),
+        lab.step("s", "m1", "1", |lab| {
+            if rename {
+                std::fs::rename(lab.path("d"), lab.path("e")).unwrap();
+            } else {
+                lab.remove("d");
+            }
         });
         lab.undo();
         assert_same(&lab.manifest(), &before, "undone");
         assert_eq!((lab.mode("d"), lab.mode("d/secret")), (0o750, 0o700));
         std::fs::remove_dir_all(lab.path("d")).unwrap();
         let path = crate::lab::tree_path("d");
-        lab.workspace().recover(&path, &Default::default(), &Progress::default()).unwrap();
+        lab.workspace()
+            .lost_files()
+            .recover(&path, &Default::default(), &Progress::default())
+            .unwrap();
         assert_eq!((lab.mode("d"), lab.mode("d/secret")), (0o750, 0o700), "recovered");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn step(workspace: &Workspace, session: &str, path: &str, text: &str)
     let start = StepStart { info, ..StepStart::default() };
     let begun = workspace.begin_step(start, &Progress::default()).unwrap();
     std::fs::write(workspace.root().join(path), text).unwrap();
-    workspace.end_step(&begun.step, &Progress::default()).unwrap().after
+    workspace.end_step(&begun.step, &Default::default(), &Progress::default()).unwrap().after
 }
 
 pub(crate) fn track(workspace: &Workspace) -> ObjectId {
@@ -60,7 +60,7 @@ fn a_renamed_directory_keeps_its_history_and_is_reported_once() {
     let moved = lab.open_at(&new);
     assert_eq!(moved.notice(), Some(&Notice::Moved { from: old.clone() }));
     assert_eq!(notice(&new, &lab.options), None, "reported once");
-    assert_eq!(moved.sessions().unwrap().len(), 1);
+    assert_eq!(moved.sessions(None).unwrap().len(), 1);
     undo(&moved);
     assert_eq!(std::fs::read_to_string(new.join("a.txt")).unwrap(), "one\n");
     // A new directory at the old path has its own history.
@@ -126,7 +126,7 @@ fn relink_sets_aside_history_recorded_at_the_new_path() {
     let meanwhile = track(&lab.open_at(&new));
     let relinked = relink(&old, &new, lab.options.clone()).unwrap();
     assert!(relinked.set_aside.is_some(), "{relinked:?}");
-    assert_eq!(lab.open_at(&new).sessions().unwrap().len(), 1);
+    assert_eq!(lab.open_at(&new).sessions(None).unwrap().len(), 1);
     // Without git each path has its own store. The store of the new path still exists.
     let stores = std::fs::read_dir(lab.options.data_dir.join("snapshot")).unwrap();
     let holds = |store: PathBuf| {
@@ -146,7 +146,7 @@ fn a_copy_does_not_get_the_history_of_the_original() {
     let there = lab.open_at(&copied);
     assert_eq!(there.notice(), None);
     track(&there);
-    assert!(there.sessions().unwrap().is_empty());
+    assert!(there.sessions(None).unwrap().is_empty());
     assert_eq!(there.log(10).unwrap().len(), 1);
     assert_eq!(lab.workspace().log(100).unwrap(), before);
     undo(&lab.workspace());
@@ -169,7 +169,7 @@ fn another_project_at_the_same_path_starts_with_an_empty_history() {
     track(&lab.workspace());
     assert_eq!(lab.workspace().log(10).unwrap().len(), 1);
     assert_eq!(notice(&root, &lab.options), None, "reported once");
-    assert!(lab.workspace().sessions().unwrap().is_empty());
+    assert!(lab.workspace().sessions(None).unwrap().is_empty());
     // The old history is not lost: relink brings it back.
     let relinked = relink(&root, &root, lab.options.clone()).unwrap();
     assert!(relinked.set_aside.is_some());
@@ -190,7 +190,7 @@ fn a_fresh_clone_at_the_same_path_keeps_the_history() {
     std::fs::remove_dir_all(&root).unwrap();
     git(&lab.beside(""), &["clone", "-q", kept.to_str().unwrap(), root.to_str().unwrap()]);
     assert_eq!(notice(&root, &lab.options), None);
-    assert_eq!(lab.workspace().sessions().unwrap().len(), 1);
+    assert_eq!(lab.workspace().sessions(None).unwrap().len(), 1);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn history_is_found_after_the_path_registry_is_lost() {
     lab.step_at(&lab.root(), "s", "a.txt", "two\n");
     std::fs::remove_dir_all(lab.options.data_dir.join("paths")).unwrap();
     track(&lab.workspace());
-    assert_eq!(lab.workspace().sessions().unwrap().len(), 1);
+    assert_eq!(lab.workspace().sessions(None).unwrap().len(), 1);
 }
 
 #[test]

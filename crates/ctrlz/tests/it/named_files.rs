@@ -28,10 +28,7 @@ fn undo_restores_large_and_ignored_files_that_a_tool_named() {
             lab.workspace().begin_step(naming(&["big.bin", "dev.db"]), &Progress::default());
         assert_eq!(begun.unwrap().not_kept, []);
         for path in ["big.bin", "dev.db"] {
-            match delete {
-                true => lab.remove(path),
-                false => lab.write(path, noise(3, 5 << 20)),
-            }
+            if delete { lab.remove(path) } else { lab.write(path, noise(3, 5 << 20)) }
         }
         lab.end("1");
         let report = lab.undo();
@@ -51,7 +48,7 @@ fn named_files_beyond_the_limit_are_reported_and_the_step_is_recorded() {
     lab.remove("huge.db");
     lab.remove("small.db");
     lab.write("a", "AGENT\n");
-    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let ended = lab.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
     assert_eq!(ended.uncaptured.len(), 1, "{:?}", ended.uncaptured);
     let report = lab.undo();
     assert!(!report.is_complete());
@@ -72,7 +69,7 @@ fn lost_files_below_a_named_directory_are_listed_one_by_one() {
     let begun = lab.workspace().begin_step(naming(&named), &Progress::default()).unwrap();
     assert_eq!(begun.not_kept, [tree_path("data/big3")]);
     lab.remove("data");
-    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let ended = lab.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
     let lost = |paths: &[ctrlz::Uncaptured]| -> Vec<String> {
         paths.iter().map(|lost| String::from_utf8(lost.path.clone()).unwrap()).collect()
     };

@@ -52,9 +52,10 @@ impl Scene {
     }
 
     fn remove(&self, path: &str) {
-        match self.at(path).symlink_metadata().unwrap().is_dir() {
-            true => std::fs::remove_dir_all(self.at(path)).unwrap(),
-            false => std::fs::remove_file(self.at(path)).unwrap(),
+        if self.at(path).symlink_metadata().unwrap().is_dir() {
+            std::fs::remove_dir_all(self.at(path)).unwrap();
+        } else {
+            std::fs::remove_file(self.at(path)).unwrap();
         }
     }
 
@@ -68,7 +69,7 @@ impl Scene {
         let begun = self.workspace().begin_step(self.start(id, named), &Progress::default());
         assert_eq!(begun.unwrap().outside_failed, None);
         tool();
-        self.workspace().end_step(id, &Progress::default()).unwrap();
+        self.workspace().end_step(id, &Default::default(), &Progress::default()).unwrap();
     }
 
     fn undo(&self, options: &UndoOptions) -> UndoReport {
@@ -96,9 +97,10 @@ impl Scene {
             for entry in std::fs::read_dir(dir).unwrap() {
                 let path = entry.unwrap().path();
                 let meta = path.symlink_metadata().unwrap();
-                let content = match meta.is_symlink() {
-                    true => path.read_link().unwrap().into_os_string().into_encoded_bytes(),
-                    false => std::fs::read(&path).unwrap_or_default(),
+                let content = if meta.is_symlink() {
+                    path.read_link().unwrap().into_os_string().into_encoded_bytes()
+                } else {
+                    std::fs::read(&path).unwrap_or_default()
                 };
                 if meta.is_dir() {
                     dirs.push(path.clone());
@@ -239,7 +241,7 @@ fn steps_with_overlapping_outside_paths_are_undone_together() {
         begin.info.message = Some("turn".into());
         scene.workspace().begin_step(begin, &Progress::default()).unwrap();
         tool();
-        scene.workspace().end_step(step, &Progress::default()).unwrap();
+        scene.workspace().end_step(step, &Default::default(), &Progress::default()).unwrap();
     };
     in_turn("1", &["dir/1"], &|| scene.write("dir/1", "agent"));
     in_turn("2", &["dir"], &|| scene.remove("dir"));
@@ -282,14 +284,17 @@ fn the_loss_of_an_outside_path_that_did_not_fit_is_reported() {
             ("many", false) => scene.remove("many/1"),
             (_, false) => scene.write(path, "AGENT"),
         }
-        let ended = scene.workspace().end_step("1", &Progress::default()).unwrap();
+        let ended = scene
+            .workspace()
+            .end_step("1", &ctrlz::StepEnd::default(), &Progress::default())
+            .unwrap();
         let full = scene.at(path).into_os_string().into_encoded_bytes();
         let lost = |found: &[Uncaptured]| {
             let paths = found.iter().filter(|lost| lost.is_loss()).map(|lost| lost.path.clone());
             paths.collect::<Vec<_>>()
         };
         assert_eq!(lost(&ended.uncaptured), [full.as_slice()], "{path}");
-        assert_eq!(scene.workspace().lost_uncaptured().unwrap().len(), 1);
+        assert_eq!(scene.workspace().lost_files().uncaptured().unwrap().len(), 1);
         let report = scene.undo(&UndoOptions::default());
         assert_eq!(lost(&report.uncaptured), [full.as_slice()], "{path}");
         assert!(!report.is_complete() && report.done.is_empty(), "{report:#?}");
@@ -354,16 +359,16 @@ fn an_outside_repository_is_captured_but_never_written() {
     assert_eq!(scene.read("repo/file").as_deref(), Some("repo/file"));
     assert!(!scene.at("repo/.git").exists());
 
-    let inside = scene.workspace().recover_repository(&scene.at("x/.git"));
+    let inside = scene.workspace().lost_files().recover_repository(&scene.at("x/.git"));
     assert!(
         matches!(inside, Err(Error::Restore(RestoreError::InsideRepository { .. }))),
         "{inside:?}"
     );
-    let recovered = scene.workspace().recover_repository(&scene.at("saved")).unwrap();
+    let recovered = scene.workspace().lost_files().recover_repository(&scene.at("saved")).unwrap();
     assert_eq!((recovered.from, recovered.files), (scene.at("repo/.git"), 2));
     assert_eq!(scene.read("saved/HEAD").as_deref(), Some("repo/.git/HEAD"));
     assert_eq!(scene.read("saved/objects/aa/bb").as_deref(), Some("repo/.git/objects/aa/bb"));
-    let again = scene.workspace().recover_repository(&scene.at("saved"));
+    let again = scene.workspace().lost_files().recover_repository(&scene.at("saved"));
     assert!(matches!(again, Err(Error::Restore(RestoreError::NotEmpty { .. }))), "{again:?}");
 }
 
@@ -379,13 +384,13 @@ fn the_projects_own_repository_is_recovered_into_another_directory() {
     scene.workspace().begin_step(named, &Progress::default()).unwrap();
     scene.lab.remove(".git");
     scene.lab.git(&["init", "-q"]);
-    scene.workspace().end_step("1", &Progress::default()).unwrap();
+    scene.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
     let fresh = std::fs::read_dir(&own).unwrap().count();
     let report = scene.undo(&asked());
     assert!(!report.is_complete());
     assert_eq!(kept(&report, &own), Some(&OutsideKept::Repository));
     assert_eq!(std::fs::read_dir(&own).unwrap().count(), fresh, "nothing is written into it");
-    let recovered = scene.workspace().recover_repository(&scene.at("saved")).unwrap();
+    let recovered = scene.workspace().lost_files().recover_repository(&scene.at("saved")).unwrap();
     assert_eq!(recovered.missing, []);
     let found = crate::lab::git(&scene.at("saved"), &["rev-parse", "HEAD"]);
     assert_eq!(found, commit);
@@ -403,7 +408,7 @@ fn a_capture_is_kept_only_if_something_changed_and_the_tool_ran() {
     scene.lab.store_git(&["fsck", "--strict"]);
     let refused = StepEnd { refused: true, ..StepEnd::default() };
     scene.write("notes", "mine, while the question was open");
-    scene.workspace().end_step_with("2", &refused, &Progress::default()).unwrap();
+    scene.workspace().end_step("2", &refused, &Progress::default()).unwrap();
     assert_eq!(refs(), "");
 }
 
@@ -424,7 +429,7 @@ fn captures_survive_garbage_collection() {
     scene.write("notes", "a private note elsewhere");
     scene.step("1", &["notes"], || scene.remove("notes"));
     let retention = ctrlz::Retention { thorough: true, ..ctrlz::Retention::default() };
-    scene.workspace().care(&retention, &Progress::default()).unwrap();
+    scene.workspace().maintenance().collect(&retention, &Progress::default()).unwrap();
     scene.undo(&asked());
     assert_eq!(scene.read("notes").as_deref(), Some("a private note elsewhere"));
 }
@@ -439,7 +444,8 @@ fn a_purge_also_removes_the_content_from_captures() {
     scene.lab.remove("secret");
     let path = crate::lab::tree_path("secret");
     let options = ctrlz::PurgeOptions::default();
-    let report = scene.workspace().purge(&path, options, &Progress::default()).unwrap();
+    let report =
+        scene.workspace().maintenance().purge(&path, options, &Progress::default()).unwrap();
     assert_eq!(report.contents, 1, "{report:?}");
     let objects = scene.lab.store_git(&["cat-file", "--batch-all-objects", "--batch"]);
     assert!(!objects.contains("SECRET=1"));
@@ -510,7 +516,7 @@ fn export_and_fork_refuse_a_destination_inside_a_repository() {
     for place in [".git/x", "link/x"] {
         let place = scene.at(place);
         let (options, progress) = (ctrlz::ExportOptions::default(), Progress::default());
-        let exported = scene.workspace().export(&place, &options, &progress);
+        let exported = scene.workspace().transfer().export(&place, &options, &progress);
         assert!(
             matches!(exported, Err(Error::Restore(RestoreError::InsideRepository { .. }))),
             "{exported:?}"
@@ -536,7 +542,7 @@ fn a_step_that_begins_again_with_a_parent_of_a_named_path_removes_nothing() {
     begin(&["dir/inner"]);
     begin(&["dir"]);
     scene.write("dir/other", "AGENT");
-    scene.workspace().end_step("1", &Progress::default()).unwrap();
+    scene.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
     let report = scene.undo(&asked());
     assert_eq!(scene.read("dir/inner").as_deref(), Some("one"), "{:#?}", report.outside);
     assert_eq!(scene.read("dir/other").as_deref(), Some("one"));
@@ -661,7 +667,7 @@ fn a_database_outside_that_changes_meanwhile_is_captured_at_one_moment() {
         });
         scene.remove("d/app.db");
         scene.remove("d/app.db-wal");
-        scene.workspace().end_step(&id, &Progress::default()).unwrap();
+        scene.workspace().end_step(&id, &Default::default(), &Progress::default()).unwrap();
         let report = scene.undo(&asked());
         assert!(report.is_complete(), "{report:?}");
         let version = |(path, at)| std::fs::read(scene.at(path)).unwrap()[at as usize];
@@ -685,7 +691,8 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
 fn disk_use_counts_captures_as_used() {
     let scene = scene();
     scene.workspace().track(&Default::default(), &Progress::default()).unwrap();
-    let unused = || scene.workspace().disk_use(0, &Progress::default()).unwrap().unused_bytes;
+    let unused =
+        || scene.workspace().maintenance().disk_use(0, &Progress::default()).unwrap().unused_bytes;
     let before = unused();
     scene.write("big", noise(1, 500_000));
     scene.step("1", &["big"], || scene.remove("big"));

@@ -12,11 +12,11 @@ fn slow() -> bool {
 
 impl Lab {
     fn verify(&self) -> Verification {
-        self.workspace().verify(&Progress::default()).unwrap()
+        self.workspace().maintenance().verify(&Progress::default()).unwrap()
     }
 
     fn repair(&self) -> RepairReport {
-        self.workspace().repair(&Progress::default()).unwrap()
+        self.workspace().maintenance().repair(&Progress::default()).unwrap()
     }
 
     fn packs(&self) -> Vec<PathBuf> {
@@ -73,7 +73,11 @@ fn any_damaged_pack_byte_is_detected_and_repaired_where_possible() {
             }
             lab.hash();
             lab.workspace()
-                .care(&Retention { thorough: true, ..Retention::default() }, &Progress::default())
+                .maintenance()
+                .collect(
+                    &Retention { thorough: true, ..Retention::default() },
+                    &Progress::default(),
+                )
                 .unwrap_or_else(|error| panic!("{when}: {error}"));
             lab.restore_exact(hashes[2]);
             assert_eq!(lab.read("dir/kept.txt"), "version 2\n".repeat(40), "{when}");
@@ -181,7 +185,7 @@ fn a_lost_operation_does_not_affect_other_operations() {
     for hash in hashes.iter().filter(|hash| **hash != hashes[4]) {
         lab.restore_exact(*hash);
     }
-    lab.workspace().care(&Retention::default(), &Progress::default()).unwrap();
+    lab.workspace().maintenance().collect(&Retention::default(), &Progress::default()).unwrap();
     assert_fsck_clean(&lab.store());
 }
 
@@ -224,7 +228,7 @@ fn a_damaged_pack_does_not_stop_merging_and_is_reported() {
     let status = lab.workspace().status().unwrap();
     assert_eq!(status.damaged_packs.len(), 1, "{status:?}");
     assert_eq!(status.damaged_packs[0].0, pack);
-    lab.workspace().care(&Retention::default(), &Progress::default()).unwrap();
+    lab.workspace().maintenance().collect(&Retention::default(), &Progress::default()).unwrap();
     assert!(pack.exists(), "a damaged pack is not deleted");
     lab.repair();
     let status = lab.workspace().status().unwrap();
@@ -236,7 +240,8 @@ fn a_damaged_pack_does_not_stop_merging_and_is_reported() {
 #[test]
 fn a_failed_gc_is_reported_until_one_succeeds() {
     let (lab, hashes) = sample();
-    let care = || lab.workspace().care(&Retention::default(), &Progress::default());
+    let care =
+        || lab.workspace().maintenance().collect(&Retention::default(), &Progress::default());
     care().unwrap();
     let tree = hashes[0].to_string();
     // Hides the pack that contains the root tree of the first snapshot.

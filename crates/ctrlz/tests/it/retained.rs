@@ -17,7 +17,8 @@ fn newest_segment() -> Retention {
 
 impl Lab {
     fn expire(&self, retention: &Retention) {
-        let report = self.workspace().care(retention, &Progress::default()).unwrap();
+        let report =
+            self.workspace().maintenance().collect(retention, &Progress::default()).unwrap();
         assert!(report.dropped_operations > 0, "{report:?}");
     }
 
@@ -113,7 +114,7 @@ fn log_and_sessions_omit_steps_whose_previous_state_has_expired() {
         timeline.iter().flat_map(|entry| &entry.steps).map(|step| &*step.info.step).collect();
     assert_eq!(offered, ["3", "2"]);
     assert_eq!(timeline.last().unwrap().kind, OperationKind::Baseline);
-    assert_eq!(lab.workspace().sessions().unwrap()[0].steps, 2);
+    assert_eq!(lab.workspace().sessions(None).unwrap()[0].steps, 2);
     for step in offered {
         let scope = UndoScope::Step { step: step.to_owned() };
         let report = lab.undo_with(&scope, &UndoOptions::default()).unwrap();
@@ -156,7 +157,7 @@ fn undoing_a_fully_retained_session_reports_no_expired_steps() {
 #[test]
 fn blame_credits_no_step_with_lines_that_are_older_than_the_log() {
     let lab = half_expired();
-    let lines = lab.workspace().blame(&tree_path("f")).unwrap();
+    let lines = lab.workspace().blame(&tree_path("f"), None).unwrap();
     let origins: Vec<_> = lines
         .iter()
         .map(|line| (line.origin.expired, line.origin.step.as_ref().map(|step| &*step.step)))
@@ -169,7 +170,7 @@ fn blame_credits_no_step_with_lines_that_are_older_than_the_log() {
     let fresh = Lab::new();
     fresh.write("f", "first\n");
     fresh.track();
-    let lines = fresh.workspace().blame(&tree_path("f")).unwrap();
+    let lines = fresh.workspace().blame(&tree_path("f"), None).unwrap();
     assert_eq!((lines[0].origin.kind, lines[0].origin.expired), (OperationKind::Baseline, false));
 }
 
@@ -182,7 +183,7 @@ fn blame_credits_no_step_with_lines_of_a_thinned_day() {
     lab.fill_log_up_to(SEGMENT + 4);
     lab.step("s", "m1", "1", |lab| lab.write("g", "agent\n"));
     lab.expire(&Retention { thin_days: 30, ..newest_segment() });
-    let lines = lab.workspace().blame(&tree_path("f")).unwrap();
+    let lines = lab.workspace().blame(&tree_path("f"), None).unwrap();
     assert_eq!((lines[0].origin.kind, lines[0].origin.expired), (OperationKind::Baseline, false));
     assert_eq!((&lines[1].origin.step, lines[1].origin.expired), (&None, true));
 }
@@ -208,7 +209,7 @@ fn undo_in_a_forked_directory_reports_expired_shared_history() {
     let step = crate::sessions::start("f", "g1", "3");
     there.begin_step(step, &progress).unwrap();
     std::fs::write(there.root().join("f"), "3\n").unwrap();
-    there.end_step("3", &progress).unwrap();
+    there.end_step("3", &Default::default(), &progress).unwrap();
     // The fork's own turn can be undone. The whole session reaches beyond the retained history.
     let (scope, options) = (UndoScope::Session, crate::sessions::of("f"));
     let all = there.plan(&ctrlz::Rewind::Undo { scope, options }, &progress).unwrap();

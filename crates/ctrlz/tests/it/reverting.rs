@@ -2,8 +2,8 @@
 //! OpenCode's revert.
 
 use ctrlz::{
-    Boundary, ChangeStatus, Deeds, Error, ForkOptions, OperationKind, ParentTurn, Progress,
-    RestoreError, Rewind, SessionError, StepInfo, StepStart, UndoOptions, UndoReport, UndoScope,
+    Boundary, ChangeStatus, Error, ForkOptions, OperationKind, ParentTurn, Progress, RestoreError,
+    Rewind, SessionError, StepInfo, StepScope, StepStart, UndoOptions, UndoReport, UndoScope,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, run, tree_path};
@@ -133,21 +133,24 @@ fn the_diff_of_a_message_and_of_a_session_is_not_empty() {
     let lab = Lab::new();
     lab.three_turns();
     let workspace = lab.workspace();
-    let paths = |deeds: &Deeds| -> Vec<String> {
-        let changes = workspace.deeds(deeds).unwrap();
+    let paths = |scope: &StepScope| -> Vec<String> {
+        let changes = workspace.step_changes(scope).unwrap();
         changes.iter().map(|change| change.path.to_string()).collect()
     };
-    assert_eq!(paths(&Deeds::Message("m2".into())), ["a", "own2"]);
-    assert_eq!(paths(&Deeds::Session("s".into())), ["a", "own1", "own2", "own3"]);
+    assert_eq!(paths(&StepScope::Message("m2".into())), ["a", "own2"]);
+    assert_eq!(paths(&StepScope::Session("s".into())), ["a", "own1", "own2", "own3"]);
     let mut text = Vec::new();
-    let diffs = workspace.deeds_full(&Deeds::Session("s".into())).unwrap();
+    let diffs = workspace.step_diff_full(&StepScope::Session("s".into())).unwrap();
     diffs.write_unified(&mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("-0\n+3\n"), "from before the first step to after the last:\n{text}");
-    let full: Vec<_> =
-        workspace.deeds_full(&Deeds::Message("m3".into())).unwrap().map(Result::unwrap).collect();
+    let full: Vec<_> = workspace
+        .step_diff_full(&StepScope::Message("m3".into()))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
     assert_eq!((full.len(), full[0].before.as_str(), full[0].after.as_str()), (2, "2\n", "3\n"));
-    let unknown = workspace.deeds(&Deeds::Message("nope".into()));
+    let unknown = workspace.step_changes(&StepScope::Message("nope".into()));
     assert!(matches!(unknown, Err(Error::Session(SessionError::NoSuchMessage { .. }))));
 }
 
@@ -156,7 +159,7 @@ fn the_session_diff_follows_revert_and_unrevert() {
     let lab = Lab::new();
     lab.three_turns();
     let of_session = || {
-        let changes = lab.workspace().deeds(&Deeds::Session("s".into())).unwrap();
+        let changes = lab.workspace().step_changes(&StepScope::Session("s".into())).unwrap();
         changes.iter().map(|change| change.path.to_string()).collect::<Vec<_>>()
     };
     lab.revert(&to("m2"));
@@ -335,7 +338,7 @@ fn reverting_a_busy_session_names_the_holder_until_it_is_interrupted() {
     let steps = lab.workspace().steps().unwrap();
     let half = steps.iter().find(|step| step.info.step == "2").unwrap();
     assert!(half.inferred && half.undone);
-    let result = lab.workspace().end_step("2", &Progress::default());
+    let result = lab.workspace().end_step("2", &Default::default(), &Progress::default());
     assert!(
         matches!(result, Err(Error::Session(SessionError::NoSuchStep { .. }))),
         "an interrupted step is closed"
@@ -510,7 +513,7 @@ fn the_log_records_revert_and_unrevert_operations() {
     assert_eq!((log[0].kind, log[1].kind), (OperationKind::Unrevert, OperationKind::Revert));
     assert_eq!(log[0].details.takes_back.as_ref(), Some(&log[1].id));
     assert_eq!(log[1].details.undone, ["3"]);
-    let own = lab.workspace().deeds(&Deeds::Step("3".into())).unwrap();
+    let own = lab.workspace().step_changes(&StepScope::Step("3".into())).unwrap();
     assert_eq!(
         own.iter().map(|change| change.status()).collect::<Vec<_>>(),
         [ChangeStatus::Modified, ChangeStatus::Added]

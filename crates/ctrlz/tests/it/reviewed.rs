@@ -109,7 +109,7 @@ fn a_borrowed_object_that_was_lost_is_read_from_the_work_tree() {
     assert_eq!(first.borrowed, 1);
     std::fs::remove_dir_all(lab.path(".git/objects")).unwrap();
     std::fs::create_dir(lab.path(".git/objects")).unwrap();
-    lab.workspace().absorb(u64::MAX).unwrap();
+    lab.workspace().copy_borrowed(u64::MAX).unwrap();
     lab.track();
     assert_eq!(lab.workspace().file_at(&first.hash, &tree_path("a")).unwrap(), b"one");
     assert_fsck_clean(&lab.store());

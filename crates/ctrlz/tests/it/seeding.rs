@@ -7,18 +7,18 @@ use ctrlz::{ObjectId, Progress, TrackOptions};
 use crate::lab::{Lab, assert_fsck_clean, git};
 
 /// Returns a repository whose index is old enough to be trusted.
-fn settled(files: &[(&str, &str)]) -> Lab {
+fn committed(files: &[(&str, &str)]) -> Lab {
     let lab = Lab::new();
     lab.git(&["init", "-q", "-b", "main"]);
     for (path, text) in files {
         lab.write(path, text);
     }
-    settle(&lab);
+    commit_all(&lab);
     lab
 }
 
 /// Commits everything, with pauses so that timestamps are unambiguous.
-fn settle(lab: &Lab) {
+fn commit_all(lab: &Lab) {
     std::thread::sleep(Duration::from_millis(40));
     lab.git(&["add", "-A", "-f"]);
     lab.git(&["commit", "-q", "-m", "x", "--allow-empty"]);
@@ -28,7 +28,7 @@ fn settle(lab: &Lab) {
 /// Waits until the lock on borrowed objects is free. A process that another test is about to start
 /// may hold an inherited descriptor for a moment. Reads `/proc/locks`, because a descriptor opened
 /// here could be inherited as well.
-fn wait_for_loans(lab: &Lab) {
+fn wait_for_copying(lab: &Lab) {
     use std::os::unix::fs::MetadataExt;
     let work_tree = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap();
     let lock = work_tree.unwrap().path().join("loans.lock").metadata().unwrap();
@@ -51,9 +51,9 @@ fn hash_without_borrowing(lab: &Lab) -> ObjectId {
 
 #[test]
 fn unchanged_files_are_borrowed_and_changed_ones_read() {
-    let lab = settled(&[("a", "one"), ("dir/b", "two"), ("c", "three")]);
+    let lab = committed(&[("a", "one"), ("dir/b", "two"), ("c", "three")]);
     lab.link("a", "link");
-    settle(&lab);
+    commit_all(&lab);
     lab.write("c", "changed");
     lab.write("new", "x");
     let snapshot = lab.track();
@@ -64,10 +64,10 @@ fn unchanged_files_are_borrowed_and_changed_ones_read() {
 
 #[test]
 fn borrowed_objects_survive_a_history_rewrite_and_gc_of_the_user() {
-    let lab = settled(&[("a", "only in this commit"), ("b", "x")]);
+    let lab = committed(&[("a", "only in this commit"), ("b", "x")]);
     let snapshot = lab.track();
     assert!(snapshot.borrowed > 0);
-    assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 0);
+    assert_eq!(lab.workspace().copy_borrowed(u64::MAX).unwrap(), 0);
     assert_eq!(lab.workspace().status().unwrap().borrowed, 0);
     lab.write("a", "rewritten");
     lab.git(&["commit", "-q", "-a", "--amend", "-m", "y"]);
@@ -81,10 +81,10 @@ fn borrowed_objects_survive_a_history_rewrite_and_gc_of_the_user() {
 
 #[test]
 fn the_next_snapshot_finishes_copying_borrowed_objects() {
-    let lab = settled(&[("a", "one"), ("b", "two")]);
+    let lab = committed(&[("a", "one"), ("b", "two")]);
     assert_eq!(lab.track().borrowed, 2);
-    assert_eq!(lab.workspace().absorb(1).unwrap(), 1, "stops at the byte limit");
-    wait_for_loans(&lab);
+    assert_eq!(lab.workspace().copy_borrowed(1).unwrap(), 1, "stops at the byte limit");
+    wait_for_copying(&lab);
     lab.track();
     assert_eq!(lab.workspace().status().unwrap().borrowed, 0);
     let alternates = lab.store().join("objects/info/alternates");
@@ -95,7 +95,7 @@ fn the_next_snapshot_finishes_copying_borrowed_objects() {
 
 #[test]
 fn objects_that_the_user_repository_lost_are_read_from_the_work_tree() {
-    let lab = settled(&[("a", "one"), ("b", "two")]);
+    let lab = committed(&[("a", "one"), ("b", "two")]);
     let first = lab.track();
     assert!(first.borrowed > 0);
     std::fs::remove_dir_all(lab.path(".git/objects")).unwrap();
@@ -128,7 +128,7 @@ fn filters_and_attributes_never_affect_a_snapshot() {
         if !attributes.contains("UTF-16") {
             lab.write(".gitattributes", attributes);
         }
-        settle(&lab);
+        commit_all(&lab);
         lab.write(".gitattributes", attributes);
         let snapshot = lab.track();
         let bytes = lab.workspace().file_at(&snapshot.hash, &crate::lab::tree_path("a")).unwrap();
@@ -139,7 +139,7 @@ fn filters_and_attributes_never_affect_a_snapshot() {
 
 #[test]
 fn index_flags_that_hide_changes_from_git_do_not_affect_snapshots() {
-    let lab = settled(&[("assumed", "one"), ("skipped", "one"), ("intended", "one")]);
+    let lab = committed(&[("assumed", "one"), ("skipped", "one"), ("intended", "one")]);
     lab.git(&["update-index", "--assume-unchanged", "assumed"]);
     lab.git(&["update-index", "--skip-worktree", "skipped"]);
     lab.git(&["rm", "-q", "--cached", "intended"]);
@@ -167,7 +167,7 @@ fn unusual_index_formats_are_read_or_ignored() {
         ("skip hash", &[&["-c", "index.skipHash=true", "update-index", "--force-write-index"]]),
     ];
     for (name, commands) in variants {
-        let lab = settled(&[
+        let lab = committed(&[
             ("a", "one"),
             ("dir/b", "two"),
             (".gitignore", "ignored\n"),
@@ -200,7 +200,7 @@ fn a_sha256_repository_is_captured_without_borrowing() {
     lab.write(".gitignore", "ignored\n");
     lab.write("ignored", "but tracked");
     lab.write("a", "one");
-    settle(&lab);
+    commit_all(&lab);
     let snapshot = lab.track();
     assert_eq!((snapshot.files, snapshot.borrowed), (3, 0));
     lab.write("a", "two");
@@ -210,7 +210,7 @@ fn a_sha256_repository_is_captured_without_borrowing() {
 
 #[test]
 fn a_restore_does_not_fill_a_sparse_checkout() {
-    let lab = settled(&[("in/a", "one"), ("out/b", "two")]);
+    let lab = committed(&[("in/a", "one"), ("out/b", "two")]);
     lab.git(&["sparse-checkout", "set", "in"]);
     assert!(!lab.exists("out"));
     let snapshot = lab.track();
@@ -222,12 +222,14 @@ fn a_restore_does_not_fill_a_sparse_checkout() {
 
 #[test]
 fn objects_are_borrowed_from_packed_and_delta_compressed_repositories() {
-    let lab =
-        settled(&[("a", &"line\n".repeat(500)), ("b", &format!("{}end\n", "line\n".repeat(500)))]);
+    let lab = committed(&[
+        ("a", &"line\n".repeat(500)),
+        ("b", &format!("{}end\n", "line\n".repeat(500))),
+    ]);
     lab.git(&["gc", "-q", "--aggressive"]);
     let snapshot = lab.track();
     assert_eq!(snapshot.borrowed, 2);
-    lab.workspace().absorb(u64::MAX).unwrap();
+    lab.workspace().copy_borrowed(u64::MAX).unwrap();
     std::fs::remove_dir_all(lab.path(".git")).unwrap();
     lab.write("a", "x");
     lab.restore(snapshot.hash);
@@ -237,19 +239,19 @@ fn objects_are_borrowed_from_packed_and_delta_compressed_repositories() {
 
 #[test]
 fn objects_are_borrowed_from_a_clone_with_alternates() {
-    let lab = settled(&[("a", "one")]);
+    let lab = committed(&[("a", "one")]);
     let clone = lab.dir().join("clone");
     git(lab.dir(), &["clone", "-q", "--shared", "work", "clone"]);
     std::thread::sleep(Duration::from_millis(40));
     let workspace = ctrlz::Workspace::open(&clone, lab.options.clone()).unwrap();
     let snapshot = workspace.track(&TrackOptions::default(), &Progress::default()).unwrap();
-    assert_eq!(workspace.absorb(u64::MAX).unwrap(), 0);
+    assert_eq!(workspace.copy_borrowed(u64::MAX).unwrap(), 0);
     assert_eq!(workspace.file_at(&snapshot.hash, &crate::lab::tree_path("a")).unwrap(), b"one");
 }
 
 #[test]
 fn copying_borrowed_objects_does_not_need_the_work_tree_lock() {
-    let lab = settled(&[("a", "one"), ("b", "two")]);
+    let lab = committed(&[("a", "one"), ("b", "two")]);
     assert_eq!(lab.track().borrowed, 2);
     let work_tree = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap();
     let lock = std::fs::File::open(work_tree.unwrap().path().join("lock")).unwrap();
@@ -258,14 +260,14 @@ fn copying_borrowed_objects_does_not_need_the_work_tree_lock() {
     let before = packs();
     let workspace = lab.workspace();
     std::thread::scope(|scope| {
-        let absorb = scope.spawn(|| workspace.absorb(u64::MAX));
+        let copying = scope.spawn(|| workspace.copy_borrowed(u64::MAX));
         let start = std::time::Instant::now();
         while packs() == before {
             assert!(start.elapsed() < Duration::from_secs(20), "the copy waits for the work tree");
             std::thread::sleep(Duration::from_millis(5));
         }
         lock.unlock().unwrap();
-        assert_eq!(absorb.join().unwrap().unwrap(), 0);
+        assert_eq!(copying.join().unwrap().unwrap(), 0);
     });
     std::fs::remove_dir_all(lab.path(".git")).unwrap();
     assert_fsck_clean(&lab.store());
@@ -273,16 +275,16 @@ fn copying_borrowed_objects_does_not_need_the_work_tree_lock() {
 
 #[test]
 fn a_snapshot_leaves_borrowed_objects_that_another_process_is_copying() {
-    let lab = settled(&[("a", "one"), ("b", "two")]);
+    let lab = committed(&[("a", "one"), ("b", "two")]);
     assert_eq!(lab.track().borrowed, 2);
     let work_tree = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap();
     let lock = std::fs::File::create(work_tree.unwrap().path().join("loans.lock")).unwrap();
     lock.lock().unwrap();
     lab.write("a", "changed");
     assert_eq!(lab.track().borrowed, 2);
-    assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 2);
+    assert_eq!(lab.workspace().copy_borrowed(u64::MAX).unwrap(), 2);
     lock.unlock().unwrap();
-    assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 0);
+    assert_eq!(lab.workspace().copy_borrowed(u64::MAX).unwrap(), 0);
 }
 
 /// Sets the blob id of `path` in the index to that of `other` and keeps the stat data.
@@ -302,7 +304,7 @@ fn forge(lab: &Lab, path: &str, other: &str) {
 
 #[test]
 fn an_index_with_a_wrong_blob_id_is_noticed_at_the_first_snapshot() {
-    let lab = settled(&[("dir/f", "AAAA"), ("g", "BBBB"), ("h", "other")]);
+    let lab = committed(&[("dir/f", "AAAA"), ("g", "BBBB"), ("h", "other")]);
     forge(&lab, "dir/f", "g");
     let snapshot = lab.track();
     assert_eq!(snapshot.hash, hash_without_borrowing(&lab));
@@ -316,7 +318,7 @@ fn an_index_with_a_wrong_blob_id_is_noticed_at_the_first_snapshot() {
 
 #[test]
 fn a_damaged_object_of_the_user_is_not_borrowed() {
-    let lab = settled(&[("f", "PRECIOUS"), ("g", "other")]);
+    let lab = committed(&[("f", "PRECIOUS"), ("g", "other")]);
     let id = lab.git(&["rev-parse", "HEAD:f"]);
     let (dir, name) = id.trim().split_at(2);
     let object = lab.path(&format!(".git/objects/{dir}/{name}"));
@@ -339,11 +341,11 @@ fn a_wrong_blob_id_that_the_sample_misses_is_noticed_when_blobs_are_copied() {
         names.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     // The sample finds it in one of 23 runs.
     for copy_at_next_snapshot in [false, true] {
-        let lab = settled(&files);
+        let lab = committed(&files);
         forge(&lab, "d7/f7", "d8/f8");
         lab.track();
         if !copy_at_next_snapshot {
-            lab.workspace().absorb(u64::MAX).unwrap();
+            lab.workspace().copy_borrowed(u64::MAX).unwrap();
         }
         let mut now = lab.track();
         // A snapshot copies at most 1,000 blobs.
@@ -363,9 +365,9 @@ fn a_wrong_blob_id_of_a_blob_that_the_store_holds_is_noticed_too() {
         (0..1_500).map(|at| (format!("f{at}"), format!("{at:08}"))).collect();
     let files: Vec<(&str, &str)> =
         names.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let lab = settled(&files);
+    let lab = committed(&files);
     lab.track();
-    lab.workspace().absorb(u64::MAX).unwrap();
+    lab.workspace().copy_borrowed(u64::MAX).unwrap();
     // A second clone shares the store.
     let mut clone = Lab::new();
     clone.options = lab.options.clone();
@@ -373,7 +375,7 @@ fn a_wrong_blob_id_of_a_blob_that_the_store_holds_is_noticed_too() {
     std::thread::sleep(Duration::from_millis(40));
     forge(&clone, "f7", "f8");
     clone.track();
-    clone.workspace().absorb(u64::MAX).unwrap();
+    clone.workspace().copy_borrowed(u64::MAX).unwrap();
     assert_eq!(clone.track().hash, hash_without_borrowing(&clone));
     assert_eq!(clone.workspace().status().unwrap().wrong_index.as_deref(), Some("f7"));
 }
@@ -384,7 +386,7 @@ fn a_step_is_not_credited_with_the_correction_of_a_wrong_index() {
         (0..900).map(|at| (format!("f{at}"), format!("{at:08}"))).collect();
     let files: Vec<(&str, &str)> =
         names.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let lab = settled(&files);
+    let lab = committed(&files);
     forge(&lab, "f7", "f8");
     // Ending the step copies the objects that its beginning borrowed.
     lab.step("s", "m", "1", |lab| lab.write("f1", "by the step"));
@@ -400,12 +402,12 @@ fn a_correct_index_is_not_reported_as_wrong() {
         (0..200).map(|at| (format!("f{at}"), format!("{at:08}"))).collect();
     let files: Vec<(&str, &str)> =
         names.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let lab = settled(&files);
+    let lab = committed(&files);
     lab.write("f3", "changed!");
     let first = lab.track();
     assert_eq!((first.borrowed, first.wrong_index), (199, None));
     lab.write("f4", "changed!");
-    assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 0);
+    assert_eq!(lab.workspace().copy_borrowed(u64::MAX).unwrap(), 0);
     assert_eq!(lab.workspace().status().unwrap().wrong_index, None);
     let read = lab.track().files_read;
     assert!(read <= 2, "only recently written files are read again, not {read}");

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use ctrlz::{
-    Deeds, Error, OperationKind, Progress, SessionError, StepRecord, TimelineQuery, UndoOptions,
-    UndoScope, WalkBack,
+    Error, OperationKind, Progress, SessionError, SnapshotBefore, StepRecord, StepScope,
+    TimelineQuery, UndoOptions, UndoScope,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, git_command, tree_path};
@@ -113,16 +113,16 @@ fn history_ends_without_errors_where_an_old_segment_was_dropped() {
         assert!(log.len() < 256, "{index}");
         let (_, timeline, _) = lab.answers();
         assert!(!timeline.is_empty());
-        lab.workspace().deeds(&Deeds::Session("s".into())).unwrap();
-        lab.workspace().lost().unwrap();
+        lab.workspace().step_changes(&StepScope::Session("s".into())).unwrap();
+        lab.workspace().lost_files().list().unwrap();
         let versions = lab.workspace().versions(&tree_path("a")).unwrap();
         assert!(!versions.is_empty(), "{index}");
-        lab.workspace().blame(&tree_path("a")).unwrap();
+        lab.workspace().blame(&tree_path("a"), None).unwrap();
         // The state before the first step of the segment has expired.
-        let walk = lab.workspace().walk_back("s", &["m230".into()]).unwrap();
-        assert_eq!(walk, WalkBack::Expired { message: "m230".into() }, "{index}");
-        let walk = lab.workspace().walk_back("s", &["m0".into()]).unwrap();
-        assert_eq!(walk, WalkBack::Nothing, "{index}");
+        let walk = lab.workspace().snapshot_before("s", &["m230".into()]).unwrap();
+        assert_eq!(walk, SnapshotBefore::Expired { message: "m230".into() }, "{index}");
+        let walk = lab.workspace().snapshot_before("s", &["m0".into()]).unwrap();
+        assert_eq!(walk, SnapshotBefore::Nothing, "{index}");
         let gone = UndoScope::Message { message: "m0".into() };
         let result = lab.undo_with(&gone, &UndoOptions::default());
         assert!(
@@ -135,7 +135,9 @@ fn history_ends_without_errors_where_an_old_segment_was_dropped() {
     lab.redo();
     lab.step("s", "next", "next", |lab| lab.write("b", "next\n"));
     assert_eq!(lab.undo().steps, ["next"]);
-    assert!(lab.workspace().verify(&Progress::default()).unwrap().problems.is_empty());
+    assert!(
+        lab.workspace().maintenance().verify(&Progress::default()).unwrap().problems.is_empty()
+    );
 }
 
 #[test]

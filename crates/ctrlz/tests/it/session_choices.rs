@@ -19,7 +19,7 @@ impl Lab {
         let start = StepStart { info, paths, ..StepStart::default() };
         self.workspace().begin_step(start, &Progress::default()).unwrap();
         work();
-        self.workspace().end_step(step, &Progress::default()).unwrap();
+        self.workspace().end_step(step, &Default::default(), &Progress::default()).unwrap();
     }
 }
 
@@ -89,7 +89,7 @@ fn an_undo_that_interrupts_closes_the_open_step() {
     lab.workspace().undo(&UndoScope::LastTurn, &options, &progress).unwrap();
     assert!(!lab.exists("a"));
     assert!(lab.workspace().step("1").unwrap().iter().all(|record| record.inferred));
-    let ended = lab.workspace().end_step("1", &progress);
+    let ended = lab.workspace().end_step("1", &Default::default(), &progress);
     assert!(matches!(ended, Err(Error::Session(SessionError::NoSuchStep { .. }))), "{ended:?}");
 }
 

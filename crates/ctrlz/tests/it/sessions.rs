@@ -28,7 +28,7 @@ impl Lab {
     }
 
     pub(crate) fn end(&self, step: &str) -> Vec<TreePath> {
-        self.workspace().end_step(step, &Progress::default()).unwrap().files
+        self.workspace().end_step(step, &Default::default(), &Progress::default()).unwrap().files
     }
 
     /// Records one tool call from beginning to end.
@@ -414,7 +414,7 @@ fn beginning_twice_is_idempotent_and_ending_a_closed_step_fails() {
     lab.write("a", "x\n");
     lab.begin(start("s", "m", "1"));
     assert_eq!(lab.end("1"), [tree_path("a")]);
-    let result = lab.workspace().end_step("1", &Progress::default());
+    let result = lab.workspace().end_step("1", &Default::default(), &Progress::default());
     assert!(matches!(result, Err(Error::Session(SessionError::NoSuchStep { .. }))));
 }
 
@@ -486,7 +486,7 @@ fn sessions_are_listed() {
     lab.step("two", "m1", "2", |lab| lab.write("b", "1\n"));
     lab.step("one", "m2", "3", |lab| lab.write("a", "2\n"));
     lab.undo();
-    let sessions = lab.workspace().sessions().unwrap();
+    let sessions = lab.workspace().sessions(None).unwrap();
     let seen: Vec<_> = sessions.iter().map(|s| (s.session.as_str(), s.steps, s.undone)).collect();
     assert_eq!(seen, [("two", 1, 0), ("one", 2, 1)]);
     let shown = lab.store_git(&["log", "--all", "--format=%an: %s"]);

@@ -12,7 +12,7 @@ use crate::moving::{step, track, undo};
 
 fn export(lab: &Lab, options: &ExportOptions) -> (PathBuf, Exported) {
     let file = lab.beside("out.bundle");
-    let exported = lab.workspace().export(&file, options, &Progress::default()).unwrap();
+    let exported = lab.workspace().transfer().export(&file, options, &Progress::default()).unwrap();
     (file, exported)
 }
 
@@ -42,7 +42,7 @@ fn elsewhere(lab: &Lab) -> Workspace {
 }
 
 fn restore_newest(workspace: &Workspace) {
-    let point = workspace.newest_from_elsewhere().unwrap();
+    let point = workspace.transfer().newest_received().unwrap();
     let options = RestoreOptions::default();
     let report = workspace.restore(point, &options, &Progress::default()).unwrap();
     assert!(report.is_complete(), "{report:?}");
@@ -60,12 +60,12 @@ fn an_import_equals_the_export_and_can_be_undone() {
     let lab = busy_lab();
     let (file, exported) = export(&lab, &ExportOptions::default());
     let there = elsewhere(&lab);
-    let imported = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
+    let imported = there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert!(imported.own && imported.operations == exported.operations, "{imported:?}");
     assert_eq!(imported.snapshot, exported.snapshot);
     assert_eq!(manifest(there.root()).0.len(), 0, "no file changes");
     let sessions = |workspace: &Workspace| -> Vec<String> {
-        workspace.sessions().unwrap().into_iter().map(|session| session.session).collect()
+        workspace.sessions(None).unwrap().into_iter().map(|session| session.session).collect()
     };
     assert_eq!(sessions(&there), sessions(&lab.workspace()));
     restore_newest(&there);
@@ -80,7 +80,7 @@ fn an_import_equals_the_export_and_can_be_undone() {
     assert_fsck_clean(&there.store_path().unwrap().unwrap());
     // A second import changes nothing.
     let refs = refs_of(&there);
-    let again = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
+    let again = there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert_eq!((again.operations, again.own), (0, true));
     assert_eq!(refs_of(&there), refs);
 }
@@ -125,7 +125,9 @@ fn an_export_contains_no_local_paths_and_no_ignored_files() {
     let (file, _) = export(&lab, &ExportOptions { ignored: true, ..Default::default() });
     assert!(contents_of_bundle(&lab, &file).contains("CANARY-IGNORED"), "included on request");
     let there = elsewhere(&lab);
-    assert!(there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap().ignored);
+    assert!(
+        there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap().ignored
+    );
 }
 
 #[test]
@@ -136,7 +138,7 @@ fn a_redacted_path_is_unknown_after_the_import() {
     assert!(!contents_of_bundle(&lab, &file).contains("CANARY-REDACTED"));
     let there = elsewhere(&lab);
     std::fs::write(there.root().join("private.txt"), "mine\n").unwrap();
-    let imported = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
+    let imported = there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert_eq!(imported.redacted.len(), 2);
     let options = crate::lab::exact();
     there.restore(exported.snapshot, &options, &Progress::default()).unwrap();
@@ -160,7 +162,9 @@ fn a_redacted_path_is_left_out_of_the_ignored_files_too() {
     assert!(all.contains("CANARY-KEPT"), "{all}");
     let there = elsewhere(&lab);
     std::fs::write(there.root().join("x.env"), "mine\n").unwrap();
-    assert!(there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap().ignored);
+    assert!(
+        there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap().ignored
+    );
     restore_newest(&there);
     let read = |name: &str| std::fs::read_to_string(there.root().join(name)).unwrap();
     assert_eq!(read("x.env"), "mine\n", "a redacted path is not treated as absent");
@@ -179,7 +183,7 @@ fn a_damaged_bundle_is_refused_and_nothing_changes() {
     let bad = lab.beside("bad.bundle");
     let refuse = |bytes: &[u8], what: &str| {
         std::fs::write(&bad, bytes).unwrap();
-        let refused = there.import(&bad, OnPurged::Refuse, &Progress::default());
+        let refused = there.transfer().import(&bad, OnPurged::Refuse, &Progress::default());
         assert!(
             matches!(refused, Err(Error::Exchange(ExchangeError::BadImport { .. }))),
             "{what}: {refused:?}"
@@ -203,16 +207,19 @@ fn a_damaged_bundle_is_refused_and_nothing_changes() {
         .collect();
     assert!(left.is_empty(), "{left:?}");
     // The undamaged file is imported beside the existing log.
-    let imported = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
+    let imported = there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert!(!imported.own && imported.operations > 0);
     assert_eq!(there.log(10).unwrap().len(), 1);
-    assert_eq!(there.logs_from_elsewhere().unwrap().len(), 1);
-    assert_eq!(there.sessions_of(&imported.log).unwrap().len(), 2);
-    there.blame_in(&imported.log, &tree_path("a.txt")).unwrap();
-    assert_eq!(there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap().operations, 0);
-    assert_eq!(there.logs_from_elsewhere().unwrap().len(), 1);
+    assert_eq!(there.transfer().received_logs().unwrap().len(), 1);
+    assert_eq!(there.sessions(Some(&imported.log)).unwrap().len(), 2);
+    there.blame(&tree_path("a.txt"), Some(&imported.log)).unwrap();
+    assert_eq!(
+        there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap().operations,
+        0
+    );
+    assert_eq!(there.transfer().received_logs().unwrap().len(), 1);
     assert!(matches!(
-        there.newest_from_elsewhere(),
+        there.transfer().newest_received(),
         Err(Error::Exchange(ExchangeError::NothingPulled))
     ));
     assert_fsck_clean(&there.store_path().unwrap().unwrap());
@@ -233,7 +240,7 @@ fn a_hostile_bundle_is_refused() {
     let file = lab.beside("hostile.bundle");
     git(&repo, &["bundle", "create", "-q", file.to_str().unwrap(), "--all"]);
     let there = elsewhere(&lab);
-    let refused = there.import(&file, OnPurged::Refuse, &Progress::default());
+    let refused = there.transfer().import(&file, OnPurged::Refuse, &Progress::default());
     assert!(
         matches!(refused, Err(Error::Exchange(ExchangeError::BadImport { .. }))),
         "{refused:?}"
@@ -245,7 +252,7 @@ fn a_hostile_bundle_is_refused() {
     let mut climbing = bytes.clone();
     climbing[at..at + 18].copy_from_slice(b"refs/ctrlz/../logx");
     std::fs::write(&file, climbing).unwrap();
-    let refused = there.import(&file, OnPurged::Refuse, &Progress::default());
+    let refused = there.transfer().import(&file, OnPurged::Refuse, &Progress::default());
     assert!(
         matches!(refused, Err(Error::Exchange(ExchangeError::BadImport { .. }))),
         "{refused:?}"
@@ -266,7 +273,7 @@ fn segments_and_sessions_are_imported_and_the_log_continues() {
     let (file, exported) = export(&lab, &ExportOptions::default());
     assert_eq!(exported.operations, count as u64);
     let there = elsewhere(&lab);
-    there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
+    there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert_eq!(there.log(1000).unwrap().len(), count, "across segments");
     restore_newest(&there);
     for number in 0..270 {
@@ -278,7 +285,8 @@ fn segments_and_sessions_are_imported_and_the_log_continues() {
     let (_, limited) = export(&lab, &only);
     assert!(limited.operations < exported.operations, "{limited:?}");
     let unknown = ExportOptions { session: Some("never".into()), ..Default::default() };
-    let refused = lab.workspace().export(&lab.beside("x.bundle"), &unknown, &Progress::default());
+    let refused =
+        lab.workspace().transfer().export(&lab.beside("x.bundle"), &unknown, &Progress::default());
     assert!(matches!(refused, Err(Error::Session(SessionError::NoSuchSession { .. }))));
     assert!(!lab.beside("x.bundle").exists());
 }
@@ -295,7 +303,7 @@ fn an_import_with_purged_content_is_refused() {
     lab.remove("deep/secret.txt");
     let path = tree_path("deep/secret.txt");
     let (keep, progress) = (PurgeOptions::default(), Progress::default());
-    lab.workspace().purge(&path, keep, &progress).unwrap();
+    lab.workspace().maintenance().purge(&path, keep, &progress).unwrap();
     let tombstones = lab.store().join("ctrlz/tombstones");
     let mode = std::os::unix::fs::MetadataExt::mode(&tombstones.metadata().unwrap());
     assert_eq!(mode & 0o777, 0o600);
@@ -303,7 +311,7 @@ fn an_import_with_purged_content_is_refused() {
     let content = git(&lab.beside(""), &["hash-object", secret.to_str().unwrap()]);
     assert!(!text.contains(content.trim()), "the plain id would confirm a guess: {text}");
     let before = (refs_of(&lab.workspace()), objects_of(&lab));
-    let refused = lab.workspace().import(&file, OnPurged::Refuse, &progress);
+    let refused = lab.workspace().transfer().import(&file, OnPurged::Refuse, &progress);
     match &refused {
         Err(Error::Exchange(ExchangeError::BringsPurged { paths, .. })) => {
             assert_eq!(paths, std::slice::from_ref(&path));
@@ -314,12 +322,12 @@ fn an_import_with_purged_content_is_refused() {
     // A recreated file is captured as usual, and content that the store has may be imported.
     lab.write("deep/secret.txt", "CANARY-6e2 and a line\n");
     lab.track();
-    let again = lab.workspace().import(&file, OnPurged::Refuse, &progress).unwrap();
+    let again = lab.workspace().transfer().import(&file, OnPurged::Refuse, &progress).unwrap();
     assert_eq!(again.operations, exported.operations);
     // An export contains no tombstones, so another store gets none.
     let there = elsewhere(&lab);
     let (clean, _) = export(&lab, &options);
-    there.import(&clean, OnPurged::Refuse, &progress).unwrap();
+    there.transfer().import(&clean, OnPurged::Refuse, &progress).unwrap();
     assert!(!there.store_path().unwrap().unwrap().join("ctrlz/tombstones").exists());
 }
 
@@ -329,13 +337,13 @@ fn purged_content_is_imported_if_allowed() {
     let (file, exported) = export(&lab, &ExportOptions::default());
     let (keep, progress) = (PurgeOptions::default(), Progress::default());
     lab.remove("private.txt");
-    lab.workspace().purge(&tree_path("private.txt"), keep, &progress).unwrap();
-    let refused = lab.workspace().import(&file, OnPurged::Refuse, &progress);
+    lab.workspace().maintenance().purge(&tree_path("private.txt"), keep, &progress).unwrap();
+    let refused = lab.workspace().transfer().import(&file, OnPurged::Refuse, &progress);
     assert!(
         matches!(refused, Err(Error::Exchange(ExchangeError::BringsPurged { .. }))),
         "{refused:?}"
     );
-    let imported = lab.workspace().import(&file, OnPurged::Allow, &progress).unwrap();
+    let imported = lab.workspace().transfer().import(&file, OnPurged::Allow, &progress).unwrap();
     assert_eq!(imported.operations, exported.operations);
     let bytes = lab.workspace().file_at(&exported.snapshot, &tree_path("private.txt")).unwrap();
     assert_eq!(bytes, b"CANARY-REDACTED\n");
@@ -363,10 +371,13 @@ fn forged(lab: &Lab, name: &str, forge: impl Fn(&Path, &str) -> String) -> Error
     let id = git(&repo, &["hash-object", "-t", "commit", "-w", forged.to_str().unwrap()]);
     git(&repo, &["update-ref", log, id.trim()]);
     let there = elsewhere(lab);
-    let exchange = there.begin_exchange().unwrap();
+    let exchange = there.transfer().begin_pull().unwrap();
     let refspec = format!("+{log}:{log}");
     git(exchange.git_dir(), &["fetch", "-q", repo.to_str().unwrap(), &refspec]);
-    there.finish_pull(&exchange, "repo", OnPurged::Refuse, &Progress::default()).unwrap_err()
+    there
+        .transfer()
+        .finish_pull(&exchange, "repo", OnPurged::Refuse, &Progress::default())
+        .unwrap_err()
 }
 
 #[test]
@@ -411,14 +422,17 @@ fn a_pull_keeps_a_log_that_was_begun_meanwhile() {
     let older = git(&lab.store(), &["rev-parse", &format!("{}^", newest.trim())]);
     std::fs::remove_dir_all(lab.store().join("refs/ctrlz").join(&id)).unwrap();
     let there = lab.workspace();
-    let exchange = there.begin_exchange().unwrap();
+    let exchange = there.transfer().begin_pull().unwrap();
     let refspec = format!("+{log}:{log}");
     git(exchange.git_dir(), &["fetch", "-q", file.to_str().unwrap(), &refspec]);
     let lock = std::fs::File::open(lab.store().join(format!("ctrlz/wt/{id}/lock"))).unwrap();
     lock.lock().unwrap();
     std::thread::scope(|scope| {
         let pull = || {
-            there.finish_pull(&exchange, "repo", OnPurged::Refuse, &Progress::default()).unwrap()
+            there
+                .transfer()
+                .finish_pull(&exchange, "repo", OnPurged::Refuse, &Progress::default())
+                .unwrap()
         };
         let pulled = scope.spawn(pull);
         std::thread::sleep(std::time::Duration::from_millis(1500));
@@ -478,7 +492,7 @@ fn private_ignore_rules_are_not_exported_and_files_they_hide_survive_a_restore()
         }
         std::fs::remove_dir_all(lab.beside("machine2")).ok();
         let there = elsewhere(&lab);
-        there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
+        there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
         for name in ["canary-global.txt", "canary-info.txt", "unknown.txt"] {
             std::fs::write(there.root().join(name), "theirs\n").unwrap();
         }
@@ -510,7 +524,7 @@ fn the_default_info_exclude_file_hides_nothing() {
     lab.track();
     let (file, exported) = export(&lab, &ExportOptions::default());
     let there = elsewhere(&lab);
-    there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
+    there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     std::fs::write(there.root().join("b.txt"), "new\n").unwrap();
     there.restore(exported.snapshot, &crate::lab::exact(), &Progress::default()).unwrap();
     assert!(!there.root().join("b.txt").exists());

@@ -62,10 +62,10 @@ fn the_loss_of_an_uncaptured_file_is_reported_everywhere() {
     lab.step("s", "m0", "0", |lab| lab.write("a", "AGENT\n"));
     lab.begin(start("s", "m1", "1"));
     lab.remove("big.bin");
-    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let ended = lab.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
     assert_eq!(ended.uncaptured.len(), 1);
     assert_eq!(ended.uncaptured[0].change, UncapturedChange::Gone);
-    let lost = lab.workspace().lost_uncaptured().unwrap();
+    let lost = lab.workspace().lost_files().uncaptured().unwrap();
     assert_eq!(
         (lost[0].uncaptured.path.as_slice(), lost[0].step.step.as_str()),
         (&b"big.bin"[..], "1")
@@ -135,7 +135,7 @@ fn ignored_files_and_directories_that_a_step_removed_are_reported() {
     lab.remove("app");
     lab.remove("nested");
     lab.write("other/node_modules/y", "y");
-    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let ended = lab.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
     let mut lost: Vec<String> = ended
         .uncaptured
         .iter()
@@ -156,7 +156,7 @@ fn changes_inside_an_ignored_directory_are_not_a_loss() {
     lab.begin(start("s", "m1", "1"));
     lab.write("a", "AGENT\n");
     lab.write("node_modules/y", "y");
-    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let ended = lab.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
     assert_eq!(ended.uncaptured.len(), 1, "{:?}", ended.uncaptured);
     assert!(!ended.uncaptured[0].is_loss());
     assert!(lab.undo().is_complete());
@@ -168,7 +168,7 @@ fn the_loss_of_the_repository_itself_is_reported() {
     lab.track();
     lab.begin(start("s", "m1", "1"));
     std::fs::remove_dir_all(lab.path(".git")).unwrap();
-    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let ended = lab.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
     assert_eq!(ended.uncaptured.len(), 1);
     assert_eq!(ended.uncaptured[0].path, b".git");
     assert!(ended.uncaptured[0].is_loss());
@@ -180,9 +180,12 @@ fn files_removed_by_an_undo_are_not_lost() {
     lab.write("a", "one\n");
     lab.step("s", "m1", "1", |lab| lab.write("new", "AGENT\n"));
     lab.undo();
-    assert_eq!(lab.workspace().lost().unwrap(), []);
-    let result =
-        lab.workspace().recover(&tree_path("new"), &Default::default(), &Progress::default());
+    assert_eq!(lab.workspace().lost_files().list().unwrap(), []);
+    let result = lab.workspace().lost_files().recover(
+        &tree_path("new"),
+        &Default::default(),
+        &Progress::default(),
+    );
     assert!(matches!(result, Err(Error::Lookup(LookupError::NothingLost { .. }))));
 }
 
@@ -194,7 +197,7 @@ fn large_files_and_repositories_that_a_step_creates_are_listed_and_stay() {
     lab.write("a", "AGENT\n");
     lab.write("big.bin", noise(1, 5_000));
     lab.write("sub/.git/HEAD", "ref: refs/heads/main\n");
-    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let ended = lab.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
     let report = lab.undo();
     for listed in [&ended.uncaptured, &report.uncaptured] {
         let made: Vec<_> = listed.iter().map(|made| (made.path.as_slice(), made.change)).collect();
@@ -224,7 +227,8 @@ fn a_removed_ignored_directory_is_lost_unless_all_its_files_were_captured() {
         }
         begin_naming(&lab, &["vendor", "vendor/a"]);
         lab.remove("vendor");
-        let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+        let ended =
+            lab.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
         let is_lost = ended.uncaptured.iter().any(|lost| lost.path == b"vendor" && lost.is_loss());
         assert_eq!(is_lost, left_out.is_some(), "{left_out:?}: {:?}", ended.uncaptured);
     }
@@ -240,7 +244,8 @@ fn a_directory_that_a_step_removed_and_created_again_is_reported_as_replaced() {
         // Some file systems assign the inode number of the removed directory again.
         std::fs::remove_dir_all(lab.path(path)).unwrap();
         std::fs::create_dir(lab.path(path)).unwrap();
-        let ended = lab.workspace().end_step(path, &Progress::default()).unwrap();
+        let ended =
+            lab.workspace().end_step(path, &Default::default(), &Progress::default()).unwrap();
         let change = ended.uncaptured.iter().find(|change| change.path == path.as_bytes());
         assert_eq!(change.map(|change| change.change), Some(UncapturedChange::Replaced), "{path}");
     }
@@ -253,7 +258,7 @@ fn a_mode_change_of_an_uncaptured_large_file_is_reported() {
     lab.begin(start("s", "m1", "1"));
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(lab.path("big.bin"), mode).unwrap();
-    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let ended = lab.workspace().end_step("1", &Default::default(), &Progress::default()).unwrap();
     assert_eq!(ended.uncaptured.len(), 1);
     assert_eq!(ended.uncaptured[0].change, UncapturedChange::Modified);
     assert!(!lab.undo().is_complete());

@@ -471,7 +471,10 @@ fn undo_of_a_purged_file_reports_that_its_content_was_purged() {
     lab.write("secret", "one\n");
     lab.step("s", "m1", "1", |lab| lab.write("secret", "two\n"));
     let path = crate::lab::tree_path("secret");
-    lab.workspace().purge(&path, ctrlz::PurgeOptions::default(), &Progress::default()).unwrap();
+    lab.workspace()
+        .maintenance()
+        .purge(&path, ctrlz::PurgeOptions::default(), &Progress::default())
+        .unwrap();
     let report = lab.undo();
     assert_eq!((report.steps.as_slice(), report.is_complete()), (&["1".to_owned()][..], false));
     let reported: Vec<_> = report.conflicts.iter().map(|kept| kept.path.to_string()).collect();
@@ -492,7 +495,10 @@ fn undo_reports_a_purged_file_that_the_step_removed_among_others() {
         lab.write("a", "AGENT\n");
     });
     let path = crate::lab::tree_path("secret");
-    lab.workspace().purge(&path, ctrlz::PurgeOptions::default(), &Progress::default()).unwrap();
+    lab.workspace()
+        .maintenance()
+        .purge(&path, ctrlz::PurgeOptions::default(), &Progress::default())
+        .unwrap();
     let report = lab.undo();
     let reported: Vec<_> = report.conflicts.iter().map(|kept| kept.path.to_string()).collect();
     assert_eq!((reported, report.is_complete()), (vec!["secret".to_owned()], false), "{report:?}");

@@ -34,10 +34,8 @@ fn reasons(report: &UndoReport) -> Vec<(String, KeptReason)> {
 #[test]
 fn an_old_wal_is_never_restored_beside_a_newer_database() {
     for ignored in [false, true] {
-        let lab = match ignored {
-            true => Lab::with_git(&[(".gitignore", "*.sqlite3*\n")]),
-            false => Lab::new(),
-        };
+        let lab =
+            if ignored { Lab::with_git(&[(".gitignore", "*.sqlite3*\n")]) } else { Lab::new() };
         let large = if ignored { 600 } else { 4 };
         lab.write("dev.sqlite3", database(1, large));
         lab.write("dev.sqlite3-wal", wal(2));
@@ -92,11 +90,12 @@ fn a_lost_database_is_recovered_with_its_wal_but_without_shared_memory() {
     lab.step("s", "m1", "1", |lab| {
         ["app.db", "app.db-wal", "app.db-shm"].iter().for_each(|path| lab.remove(path));
     });
-    let lost = lab.workspace().lost().unwrap();
+    let lost = lab.workspace().lost_files().list().unwrap();
     let lost: Vec<String> = lost.iter().map(|lost| lost.path.to_string()).collect();
     assert_eq!(lost, ["app.db", "app.db-wal"]);
     let (path, progress) = (tree_path("app.db"), ctrlz::Progress::default());
-    let report = lab.workspace().recover(&path, &Default::default(), &progress).unwrap();
+    let report =
+        lab.workspace().lost_files().recover(&path, &Default::default(), &progress).unwrap();
     assert!(report.is_complete(), "{report:?}");
     assert_eq!((bytes_of(&lab, "app.db"), bytes_of(&lab, "app.db-wal")), (db, log));
 }
@@ -230,10 +229,7 @@ fn a_file_in_use_is_replaced_on_request() {
 #[test]
 fn a_database_that_absorbed_the_wal_of_a_step_is_a_conflict_and_can_be_forced() {
     for ignored in [false, true] {
-        let lab = match ignored {
-            true => Lab::with_git(&[(".gitignore", "app.db*\n")]),
-            false => Lab::new(),
-        };
+        let lab = if ignored { Lab::with_git(&[(".gitignore", "app.db*\n")]) } else { Lab::new() };
         let old = database(1, 4);
         lab.write("app.db", &old);
         lab.write("other", "one\n");

@@ -23,13 +23,13 @@ impl Lab {
     }
 
     fn watcher(&self) -> Watcher {
-        self.workspace().watch_in_background(&WatchOptions::default()).unwrap()
+        self.workspace().watcher().start(&WatchOptions::default()).unwrap()
     }
 
     /// Takes the first snapshot, after which the watcher can be asked for changes since then.
     fn arm(&self) -> Snapshot {
         let armed = self.track();
-        self.workspace().absorb(u64::MAX).unwrap();
+        self.workspace().copy_borrowed(u64::MAX).unwrap();
         assert!(!armed.watched, "the first snapshot needs a full scan");
         armed
     }
@@ -74,8 +74,8 @@ impl Lab {
             None => header["meta"].clone(),
         };
         // Compares which ignored files were stored, but not when or after which commit.
-        if let Some(companion) = meta["companion"].as_str() {
-            let commit = git(&["cat-file", "commit", companion]);
+        if let Some(ignored_snapshot) = meta["companion"].as_str() {
+            let commit = git(&["cat-file", "commit", ignored_snapshot]);
             let said = commit
                 .lines()
                 .filter(|line| line.starts_with("tree ") || line.starts_with("ctrlz "));
@@ -468,21 +468,21 @@ fn a_watcher_refuses_too_many_directories_with_a_reason() {
     }
     lab.track();
     let few = WatchOptions { max_dirs: 10, ..WatchOptions::default() };
-    let end = lab.workspace().watch(&few, &mut |_| ()).unwrap();
+    let end = lab.workspace().watcher().run(&few, &mut |_| ()).unwrap();
     assert_eq!(end, WatchEnd::Refused(Refusal::TooManyDirectories));
     let why = Refusal::TooManyDirectories;
     // A process that another test starts holds inherited locks for a moment, until its exec.
     let start = Instant::now();
-    while lab.workspace().watcher().unwrap() == WatcherStatus::Silent {
+    while lab.workspace().watcher().status().unwrap() == WatcherStatus::Silent {
         assert!(start.elapsed() < Duration::from_secs(10), "the lock of the watcher is still held");
     }
-    assert_eq!(lab.workspace().watcher().unwrap(), WatcherStatus::Refused { why });
-    assert!(!lab.workspace().wants_watcher().unwrap(), "not retried immediately");
+    assert_eq!(lab.workspace().watcher().status().unwrap(), WatcherStatus::Refused { why });
+    assert!(!lab.workspace().watcher().is_wanted().unwrap(), "not retried immediately");
     lab.write("d3/a", "2");
     lab.assert_as_cold(&lab.track_scanned(), "scanned");
     // A running watcher also gives up when there are too many directories.
     let some = WatchOptions { max_dirs: 25, ..WatchOptions::default() };
-    let watcher = lab.workspace().watch_in_background(&some).unwrap();
+    let watcher = lab.workspace().watcher().start(&some).unwrap();
     lab.arm();
     for dir in 0..20 {
         lab.write(&format!("e{dir}/a"), "1");
@@ -538,24 +538,27 @@ fn too_many_dirty_paths_force_a_full_scan() {
 fn only_one_watcher_runs_and_it_ends_when_idle_or_the_work_tree_is_removed() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
-    assert_eq!(lab.workspace().watcher().unwrap(), WatcherStatus::None);
+    assert_eq!(lab.workspace().watcher().status().unwrap(), WatcherStatus::None);
     let watcher = lab.watcher();
-    let second = lab.workspace().watch(&WatchOptions::default(), &mut |_| ()).unwrap();
+    let second = lab.workspace().watcher().run(&WatchOptions::default(), &mut |_| ()).unwrap();
     assert_eq!(second, WatchEnd::AlreadyThere);
     let process = std::process::id();
-    assert_eq!(lab.workspace().watcher().unwrap(), WatcherStatus::Watching { process, dirs: 1 });
-    assert!(!lab.workspace().wants_watcher().unwrap());
-    assert!(lab.workspace().stop_watcher().unwrap());
+    assert_eq!(
+        lab.workspace().watcher().status().unwrap(),
+        WatcherStatus::Watching { process, dirs: 1 }
+    );
+    assert!(!lab.workspace().watcher().is_wanted().unwrap());
+    assert!(lab.workspace().watcher().stop().unwrap());
     assert_eq!(watcher.stop().unwrap(), WatchEnd::Stopped);
     // A child process of another test may hold an inherited lock until its exec.
     let start = Instant::now();
-    while !lab.workspace().wants_watcher().unwrap() {
+    while !lab.workspace().watcher().is_wanted().unwrap() {
         assert!(start.elapsed() < Duration::from_secs(10), "a watcher should be wanted");
     }
 
     let short = WatchOptions { idle: Duration::from_millis(50), ..WatchOptions::default() };
     let start = Instant::now();
-    assert_eq!(lab.workspace().watch(&short, &mut |_| ()).unwrap(), WatchEnd::Idle);
+    assert_eq!(lab.workspace().watcher().run(&short, &mut |_| ()).unwrap(), WatchEnd::Idle);
     assert!(start.elapsed() < Duration::from_secs(5));
 
     let watcher = lab.watcher();
@@ -631,7 +634,7 @@ fn steps_use_the_watcher() {
     let start = StepStart { info, ..StepStart::default() };
     let begun = workspace.begin_step(start, &Progress::default()).unwrap();
     lab.write("b", "2");
-    let ended = workspace.end_step(&begun.step, &Progress::default()).unwrap();
+    let ended = workspace.end_step(&begun.step, &Default::default(), &Progress::default()).unwrap();
     assert_eq!(ended.files, [crate::lab::tree_path("b")]);
     let after = lab.track_watched();
     assert!(!after.changed);

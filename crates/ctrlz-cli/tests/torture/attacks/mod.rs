@@ -107,12 +107,11 @@ fn make_hostile(store: &Path, elsewhere: &Path, canary: &Path, random: &mut Rand
             if victim.is_file() {
                 let mut bytes = std::fs::read(&victim).unwrap();
                 for _ in 0..1 + random.below(8) {
-                    match bytes.is_empty() {
-                        true => bytes.push(random.below(256) as u8),
-                        false => {
-                            let at = random.below(bytes.len());
-                            bytes[at] = random.below(256) as u8;
-                        }
+                    if bytes.is_empty() {
+                        bytes.push(random.below(256) as u8);
+                    } else {
+                        let at = random.below(bytes.len());
+                        bytes[at] = random.below(256) as u8;
                     }
                 }
                 must("chmod", &["u+w", victim.to_str().unwrap()]);
@@ -121,9 +120,10 @@ fn make_hostile(store: &Path, elsewhere: &Path, canary: &Path, random: &mut Rand
             format!("{} has other bytes", victim.display())
         }
         _ => {
-            match victim.is_dir() {
-                true => std::fs::remove_dir_all(&victim).unwrap(),
-                false => std::fs::remove_file(&victim).unwrap(),
+            if victim.is_dir() {
+                std::fs::remove_dir_all(&victim).unwrap();
+            } else {
+                std::fs::remove_file(&victim).unwrap();
             }
             format!("{} is gone", victim.display())
         }

@@ -118,9 +118,10 @@ impl Editor<'_> {
             .filter(|(path, entry)| is_file(entry) && *path != ".gitignore")
             .map(|(path, _)| path)
             .collect();
-        match files.is_empty() || random.below(4) == 0 {
-            true => (*random.pick(&NAMES)).to_owned(),
-            false => (*random.pick(&files)).clone(),
+        if files.is_empty() || random.below(4) == 0 {
+            (*random.pick(&NAMES)).to_owned()
+        } else {
+            (*random.pick(&files)).clone()
         }
     }
 
@@ -318,12 +319,11 @@ impl Editor<'_> {
         let (is_dir, full) = (self.at(path).is_dir(), self.at(path));
         crate::lab::remove(&full);
         let line = self.line(b"\n");
-        match is_dir {
-            true => std::fs::write(&full, &line).ok()?,
-            false => {
-                std::fs::create_dir(&full).ok()?;
-                std::fs::write(full.join("e"), &line).ok()?;
-            }
+        if is_dir {
+            std::fs::write(&full, &line).ok()?;
+        } else {
+            std::fs::create_dir(&full).ok()?;
+            std::fs::write(full.join("e"), &line).ok()?;
         }
         let kind = if is_dir { "file" } else { "directory" };
         Some(format!("{path} becomes a {kind} with {:?}", String::from_utf8_lossy(&line)))

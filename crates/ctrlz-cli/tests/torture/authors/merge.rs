@@ -121,9 +121,10 @@ fn hunks(before: &[&[u8]], after: &[&[u8]]) -> Vec<Hunk> {
     let mut common = vec![vec![0_u32; columns + 1]; rows + 1];
     for row in (0..rows).rev() {
         for column in (0..columns).rev() {
-            common[row][column] = match before[row] == after[column] {
-                true => common[row + 1][column + 1] + 1,
-                false => common[row + 1][column].max(common[row][column + 1]),
+            common[row][column] = if before[row] == after[column] {
+                common[row + 1][column + 1] + 1
+            } else {
+                common[row + 1][column].max(common[row][column + 1])
             };
         }
     }

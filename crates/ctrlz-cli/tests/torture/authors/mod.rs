@@ -70,9 +70,10 @@ fn shrink(mode: Mode, seed: u64, rule: &str, first: Outcome) -> Outcome {
             let fewer: Vec<Planned> = [&actions[..at], &actions[end..]].concat();
             let outcome = run_case(mode, seed, &fewer);
             reruns += 1;
-            match outcome.violation.as_ref().is_some_and(|found| found.rule == rule) {
-                true => (actions, best, any) = (fewer, outcome, true),
-                false => at = end,
+            if outcome.violation.as_ref().is_some_and(|found| found.rule == rule) {
+                (actions, best, any) = (fewer, outcome, true);
+            } else {
+                at = end;
             }
         }
         if reruns >= MAX_RERUNS || (size == 1 && !any) {

@@ -272,9 +272,10 @@ impl Oracle {
             // The permissions of a directory are not applied to a file.
             (Some((was_dir, _)), Some((is_dir, _))) if was_dir != is_dir => Ok(()),
             (Some((is_dir, wanted)), Some((_, found))) => {
-                let rule = match is_dir {
-                    true => "a directory has other permissions",
-                    false => "a file has other permissions",
+                let rule = if is_dir {
+                    "a directory has other permissions"
+                } else {
+                    "a file has other permissions"
                 };
                 check(rule, wanted == found, || format!("{path}: {found:o}, not {wanted:o}"))
             }

@@ -270,9 +270,10 @@ impl World {
             let name = *random.pick(&["c.txt", "k", "b"]);
             let mut text =
                 std::fs::read_to_string(self.lab.work.join(".gitignore")).unwrap_or_default();
-            match text.contains(name) {
-                true => text = text.replace(&format!("{name}\n"), ""),
-                false => text.push_str(&format!("{name}\n")),
+            if text.contains(name) {
+                text = text.replace(&format!("{name}\n"), "");
+            } else {
+                text.push_str(&format!("{name}\n"));
             }
             self.say(format!("  user: .gitignore = {text:?}"));
             self.lab.write(".gitignore", text);

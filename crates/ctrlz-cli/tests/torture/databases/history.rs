@@ -434,9 +434,10 @@ impl<'a> History<'a> {
     }
 
     fn count(&mut self) {
-        match self.is_quiet() {
-            true => self.counts.quiet += 1,
-            false => self.counts.live += 1,
+        if self.is_quiet() {
+            self.counts.quiet += 1;
+        } else {
+            self.counts.live += 1;
         }
     }
 
@@ -593,9 +594,10 @@ impl<'a> History<'a> {
         let known: Vec<usize> =
             (0..self.steps.len()).filter(|at| !self.steps[*at].id.is_empty()).collect();
         let newest = known.last().copied();
-        let at = match known.is_empty() || self.random.below(3) > 0 {
-            true => newest.filter(|_| self.random.below(2) == 0),
-            false => Some(*self.random.pick(&known)),
+        let at = if known.is_empty() || self.random.below(3) > 0 {
+            newest.filter(|_| self.random.below(2) == 0)
+        } else {
+            Some(*self.random.pick(&known))
         };
         let id = at.map(|at| self.steps[at].id.clone()).unwrap_or_default();
         if at.is_some() {

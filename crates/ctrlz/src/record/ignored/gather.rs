@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::compare::{Now, NowAt, entry_kind};
 use crate::error::Error;
 use crate::fs::{MODE_BITS, Time};
-use crate::log::CompanionData;
+use crate::log::IgnoredData;
 use crate::path::{PathText, split};
 use crate::scan::{EntryStat, Listing, ReadOutcome, SIDECARS, is_racy};
 use crate::store::TreeChange;
@@ -20,7 +20,7 @@ pub(super) struct Gathered<'a> {
     recording: &'a Recording<'a>,
     known: &'a BTreeMap<Vec<u8>, Remembered>,
     pub(super) entries: BTreeMap<Vec<u8>, TreeChange>,
-    pub(super) data: CompanionData,
+    pub(super) data: IgnoredData,
     seen: Vec<Remembered>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Gathered<'a> {
     pub(super) fn new(
         recording: &'a Recording<'a>,
         known: &'a BTreeMap<Vec<u8>, Remembered>,
-        data: CompanionData,
+        data: IgnoredData,
     ) -> Gathered<'a> {
         Gathered { recording, known, entries: BTreeMap::new(), data, seen: Vec::new() }
     }
@@ -66,14 +66,14 @@ impl<'a> Gathered<'a> {
             self.data.modes.push((PathText::from_bytes(path), mode));
         }
         self.entries.insert(path.to_vec(), Some((kind, id)));
-        let settled = !is_racy(stat.ctime, before);
-        self.seen.push(Remembered::of(path, named, &stat, settled.then_some(id)));
+        let trusted = !is_racy(stat.ctime, before);
+        self.seen.push(Remembered::of(path, named, &stat, trusted.then_some(id)));
         Ok(())
     }
 
     /// Keeps a database and its sidecar files only if they are consistent. Otherwise they are
     /// listed as unknown.
-    pub(super) fn settle_databases(&mut self, listing: &Listing) -> Result<(), Error> {
+    pub(super) fn check_databases(&mut self, listing: &Listing) -> Result<(), Error> {
         const TRIES: usize = 4;
         let now = Now::of(listing);
         let sidecar = |path: &&Vec<u8>| SIDECARS.iter().any(|end| path.ends_with(end));
@@ -94,9 +94,9 @@ impl<'a> Gathered<'a> {
             let held_is_same = |made: &Gathered<'_>| {
                 held.is_none_or(|held| made.stat(main).is_some_and(|now| now == held))
             };
-            let mut settled = held_is_same(self) && self.are_unchanged(&parts);
+            let mut unchanged = held_is_same(self) && self.are_unchanged(&parts);
             for _ in 1..TRIES {
-                if settled || held.is_some() {
+                if unchanged || held.is_some() {
                     break;
                 }
                 for part in &parts {
@@ -104,9 +104,9 @@ impl<'a> Gathered<'a> {
                     self.forget(part);
                     self.add(part, named)?;
                 }
-                settled = self.are_unchanged(&parts);
+                unchanged = self.are_unchanged(&parts);
             }
-            for part in parts.iter().filter(|_| !settled) {
+            for part in parts.iter().filter(|_| !unchanged) {
                 self.forget(part);
                 self.data.unknown.push(PathText::from_bytes(part));
             }

@@ -1,8 +1,8 @@
 //! Ignored files that are kept beside a snapshot: small ones next to tracked files, and those that
 //! a tool names.
 //!
-//! Ignored directories are not entered. The kept files are in the snapshot's companion, which
-//! changes neither its tree nor its hash.
+//! Ignored directories are not entered. The kept files are in the ignored snapshot beside the
+//! snapshot, which changes neither its tree nor its hash.
 
 mod candidates;
 mod gather;
@@ -15,7 +15,7 @@ use crate::fs::FileKind;
 use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::{Companion, CompanionData, OpenStep, Operation, read_companion};
+use crate::log::{IgnoredData, IgnoredSnapshot, OpenStep, Operation, read_ignored};
 use crate::options::IgnoredFiles;
 use crate::path::{PathText, TreePath, dirs_above, split};
 use crate::scan::{Dirty, ListedDir, Listing, Proof, StatCache};
@@ -63,7 +63,7 @@ impl Recording<'_> {
         if ignored == IgnoredFiles::Small {
             candidates.add_small(listing);
         }
-        let last = last.and_then(|last| last.meta.companion);
+        let last = last.and_then(|last| last.meta.ignored_snapshot);
         let wish = Wish { listing, candidates, unrecorded: unrecorded_in(listing), room };
         self.keep_wanted(wish, last)
     }
@@ -71,14 +71,14 @@ impl Recording<'_> {
     /// Like [`Recording::keep_ignored`], for a listing of dirty paths.
     pub(super) fn keep_ignored_of(&self, part: &Part<'_>) -> Result<Kept, Unfit> {
         let Part { last, dirty, scanned: Scanned { listing, room, .. }, .. } = part;
-        let last = last.meta.companion;
+        let last = last.meta.ignored_snapshot;
         let ignored = self.hold.context.options.ignored;
         if ignored == IgnoredFiles::None {
             return Ok(Kept::default());
         }
         let before = match last {
             Some(id) => {
-                let before = read_companion(&self.hold.store.objects, &id);
+                let before = read_ignored(&self.hold.store.objects, &id);
                 Some(before.map_err(|_| Unfit::NeedsWhole)?)
             }
             None => None,
@@ -90,8 +90,8 @@ impl Recording<'_> {
         match before.map(|before| before.data) {
             // Files that did not fit then may fit now, and were not listed.
             Some(before) if before.left_out > 0 => return Err(Unfit::NeedsWhole),
-            Some(CompanionData { not_kept: None, .. }) => return Err(Unfit::NeedsWhole),
-            Some(CompanionData { not_kept: Some(not_kept), .. }) => {
+            Some(IgnoredData { not_kept: None, .. }) => return Err(Unfit::NeedsWhole),
+            Some(IgnoredData { not_kept: Some(not_kept), .. }) => {
                 let still_there = not_kept.into_iter().map(PathText::into_bytes);
                 unrecorded.extend(still_there.filter(|path| !dirty.covers(path)));
             }
@@ -106,16 +106,17 @@ impl Recording<'_> {
         Ok(self.keep_wanted(wish, last)?)
     }
 
-    /// Captures the files that fit, given the last companion.
+    /// Captures the files that fit, given the last ignored snapshot.
     fn keep_wanted(&self, wish: Wish<'_>, last_id: Option<ObjectId>) -> Result<Kept, Error> {
         let Hold { store, work_tree, .. } = self.hold;
         let Wish { listing, mut candidates, mut unrecorded, room } = wish;
         let last = match last_id {
-            Some(id) => read_companion(&store.objects, &id).ok(),
+            Some(id) => read_ignored(&store.objects, &id).ok(),
             None => None,
         };
         let nothing = candidates.is_empty() && unrecorded.is_empty();
-        // A companion with files is followed by an empty one; one that only listed paths is not.
+        // An ignored snapshot with files is followed by an empty one; one that only listed paths is
+        // not.
         let only_listed = last.as_ref().is_none_or(|last| {
             last.tree == ObjectId::EMPTY_TREE
                 && last.data.not_kept.as_ref().is_some_and(|paths| !paths.is_empty())
@@ -126,28 +127,28 @@ impl Recording<'_> {
         let room = room.map_or(u64::MAX, |room| room.left(&self.keep()));
         let Fitting { chosen, unknown, left_out } =
             candidates.fitting(self.cause.named_limit, room);
-        let data = CompanionData { left_out, unknown, ..CompanionData::default() };
+        let data = IgnoredData { left_out, unknown, ..IgnoredData::default() };
         let mut made = Gathered::new(self, &candidates.known, data);
         for (path, named) in chosen {
             made.add(&path, named)?;
         }
-        made.settle_databases(listing)?;
+        made.check_databases(listing)?;
         unrecorded.retain(|path| !made.entries.contains_key(path));
         made.data.not_kept = (unrecorded.len() <= MAX_NOT_KEPT)
             .then(|| unrecorded.iter().map(|path| PathText::from_bytes(path)).collect());
         // Errors are ignored: the files are read again next time.
         drop(private::replace(&work_tree.aside_path(), &made.remembered(), Durable::No));
         let tree = edit_tree(&store.objects, &self.pack, ObjectId::EMPTY_TREE, &made.entries)?;
-        let companion = Companion { tree, data: made.data };
+        let ignored = IgnoredSnapshot { tree, data: made.data };
         let paths = made.entries;
         let before = last.as_ref().map(|last| last.tree);
         let had = last.as_ref().map(|last| last.data.modes.as_slice()).unwrap_or_default();
-        let other_modes = other_modes(had, &companion.data.modes);
+        let other_modes = other_modes(had, &ignored.data.modes);
         let kept = Kept { new: None, same: None, paths, before, other_modes };
-        Ok(if last.as_ref() == Some(&companion) {
+        Ok(if last.as_ref() == Some(&ignored) {
             Kept { same: last_id, ..kept }
         } else {
-            Kept { new: Some(companion), ..kept }
+            Kept { new: Some(ignored), ..kept }
         })
     }
 }
@@ -166,7 +167,7 @@ impl Hold {
         listing: &Listing,
         dirty: &Dirty,
         cause: &Cause,
-        before: Option<&Companion>,
+        before: Option<&IgnoredSnapshot>,
     ) -> Result<bool, Error> {
         let named = |step: &OpenStep| !step.paths.is_empty();
         if !cause.named.is_empty() || self.open_steps()?.iter().any(named) {

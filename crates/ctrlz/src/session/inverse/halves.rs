@@ -6,7 +6,7 @@ use crate::compare::{Change, Entry, NowAt, changes, find};
 use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::ObjectId;
-use crate::log::{Uncaptured, UncapturedChange, read_companion};
+use crate::log::{Uncaptured, UncapturedChange, read_ignored};
 use crate::pack::Objects;
 use crate::path::{TreePath, dirs_above, escape};
 use crate::record::look;
@@ -154,9 +154,9 @@ impl Inverter<'_> {
             if changed.is_empty() {
                 continue;
             }
-            let after = span.after.meta.companion.map(|id| read_companion(objects, &id));
+            let after = span.after.meta.ignored_snapshot.map(|id| read_ignored(objects, &id));
             let after = after.and_then(Result::ok);
-            // A file that the companion no longer keeps may still exist.
+            // A file that the ignored snapshot no longer keeps may still exist.
             let is_gone = |path: &TreePath| {
                 after.as_ref().is_none_or(|after| after.proves_absent(path.as_bytes()))
             };
@@ -176,8 +176,8 @@ impl Inverter<'_> {
             (None, NowAt::File { entry, .. }) => {
                 entry.id == *content || self.is_merged_already(path, &entry, content)?
             }
-            (None, _) => match self.inversion.present.meta.companion {
-                Some(id) => match read_companion(&self.store.objects, &id) {
+            (None, _) => match self.inversion.present.meta.ignored_snapshot {
+                Some(id) => match read_ignored(&self.store.objects, &id) {
                     Ok(now) => find(&self.store.objects, &now.tree, path)?
                         .is_some_and(|entry| entry.id == *content),
                     Err(_) => false,

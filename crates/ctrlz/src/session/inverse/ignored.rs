@@ -1,11 +1,11 @@
-//! Ignored files, which are kept in companions beside the snapshots.
+//! Ignored files, which are kept in ignored snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compare::{Change, NowAt, Status, Trees, changes, find};
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::log::{Companion, Credit, Operation, read_companion};
+use crate::log::{Credit, IgnoredSnapshot, Operation, read_ignored};
 use crate::path::{PathText, TreePath, dirs_above, is_within};
 use crate::record::look;
 use crate::restore::{ModeChange, Modes, Wanted, is_dir_of, is_transient};
@@ -20,9 +20,9 @@ impl Inverter<'_> {
     /// Returns the tree of the ignored files that an operation kept. It is empty if there are none
     /// or they cannot be read.
     pub(super) fn ignored_tree(&self, operation: &Operation) -> ObjectId {
-        let companion = operation.meta.companion;
-        let companion = companion.and_then(|id| read_companion(&self.store.objects, &id).ok());
-        companion.map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
+        let ignored = operation.meta.ignored_snapshot;
+        let ignored = ignored.and_then(|id| read_ignored(&self.store.objects, &id).ok());
+        ignored.map_or(ObjectId::EMPTY_TREE, |ignored| ignored.tree)
     }
 
     /// Returns the changes of the ignored files that the operations of a span kept.
@@ -35,19 +35,19 @@ impl Inverter<'_> {
     /// tracked files. Other changes are only undone on request.
     pub(super) fn ignored_files(&mut self, hidden: &[Hidden<'_>]) -> Result<(), Error> {
         let objects = &self.store.objects;
-        let open = |id: Option<ObjectId>| id.map(|id| read_companion(objects, &id)).transpose();
-        let now = open(self.inversion.present.meta.companion)?;
+        let open = |id: Option<ObjectId>| id.map(|id| read_ignored(objects, &id)).transpose();
+        let now = open(self.inversion.present.meta.ignored_snapshot)?;
         let mut tracks: BTreeMap<TreePath, Vec<(Change, u32)>> = BTreeMap::new();
         for span in self.inversion.spans.iter().rev() {
-            let (was, is) = (span.before.meta.companion, span.after.meta.companion);
+            let (was, is) = (span.before.meta.ignored_snapshot, span.after.meta.ignored_snapshot);
             let (Ok(was), Ok(is)) = (open(was), open(is)) else { continue };
             self.newly_ignored(span, hidden, is.as_ref(), &mut tracks)?;
             if was == is {
                 continue;
             }
             self.ignored_modes(span, was.as_ref(), is.as_ref(), now.as_ref())?;
-            let tree = |companion: &Option<Companion>| {
-                companion.as_ref().map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
+            let tree = |ignored: &Option<IgnoredSnapshot>| {
+                ignored.as_ref().map_or(ObjectId::EMPTY_TREE, |ignored| ignored.tree)
             };
             for change in changes(objects, &tree(&was), &tree(&is))? {
                 if let Some(mode) = self.ignored_change(span, was.as_ref(), &change)? {
@@ -66,7 +66,7 @@ impl Inverter<'_> {
     fn ignored_change(
         &mut self,
         span: &Span,
-        was: Option<&Companion>,
+        was: Option<&IgnoredSnapshot>,
         change: &Change,
     ) -> Result<Option<u32>, Error> {
         let objects = &self.store.objects;
@@ -126,14 +126,14 @@ impl Inverter<'_> {
         Ok(Some(was.map_or(usual, |was| was.mode_of(path.as_bytes(), usual))))
     }
 
-    /// Adds files that the span changed and that are ignored since to `tracks`. The companion holds
-    /// their content after the span. A file that the step named and that the companion neither
-    /// holds nor lists as unknown was removed.
+    /// Adds files that the span changed and that are ignored since to `tracks`. The ignored
+    /// snapshot holds their content after the span. A file that the step named and that the ignored
+    /// snapshot neither holds nor lists as unknown was removed.
     fn newly_ignored(
         &mut self,
         span: &Span,
         hidden: &[Hidden<'_>],
-        is: Option<&Companion>,
+        is: Option<&IgnoredSnapshot>,
         tracks: &mut BTreeMap<TreePath, Vec<(Change, u32)>>,
     ) -> Result<(), Error> {
         for Hidden { change, .. } in hidden.iter().filter(|other| std::ptr::eq(other.span, span)) {
@@ -168,9 +168,9 @@ impl Inverter<'_> {
     fn ignored_modes(
         &mut self,
         span: &Span,
-        was: Option<&Companion>,
-        is: Option<&Companion>,
-        now: Option<&Companion>,
+        was: Option<&IgnoredSnapshot>,
+        is: Option<&IgnoredSnapshot>,
+        now: Option<&IgnoredSnapshot>,
     ) -> Result<(), Error> {
         let (Some(was), Some(is), Some(now)) = (was, is, now) else { return Ok(()) };
         let objects = &self.store.objects;
@@ -182,7 +182,7 @@ impl Inverter<'_> {
             let kept = find(objects, &was.tree, &path)? == Some(entry)
                 && find(objects, &now.tree, &path)?.is_some();
             let usual = usual_mode(entry.kind);
-            let mode = |companion: &Companion| companion.mode_of(&bytes, usual);
+            let mode = |ignored: &IgnoredSnapshot| ignored.mode_of(&bytes, usual);
             let (to, from) = (mode(was), mode(is));
             let own = self.inversion.is_asked_for(&path) && !self.inversion.is_done(span, &path);
             // Several steps compose: the newest was taken back first.
@@ -208,19 +208,19 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Returns the present state of a path that only companions hold. Returns `None` if it cannot be
-    /// merged or has been planned already.
+    /// Returns the present state of a path that only ignored snapshots hold. Returns `None` if it
+    /// cannot be merged or has been planned already.
     fn ignored_ours(
         &mut self,
         path: &TreePath,
-        now: Option<&Companion>,
+        now: Option<&IgnoredSnapshot>,
     ) -> Result<Option<State>, Error> {
         let kept = match now {
             Some(now) => find(&self.store.objects, &now.tree, path)?,
             None => None,
         };
         let entry = match (self.now.at(path.as_bytes()), kept) {
-            // Only the companion covers files in ignored directories.
+            // Only the ignored snapshot covers files in ignored directories.
             (_, Some(entry)) => Some(entry),
             (NowAt::Nothing, None)
                 if matches!(look(self.inversion.root, path.as_bytes()), Ok(None)) =>
@@ -251,7 +251,7 @@ impl Inverter<'_> {
         &mut self,
         path: &TreePath,
         track: &[(Change, u32)],
-        now: Option<&Companion>,
+        now: Option<&IgnoredSnapshot>,
     ) -> Result<(), Error> {
         let objects = &self.store.objects;
         let Some(State { entry: ours, .. }) = self.ignored_ours(path, now)? else { return Ok(()) };
@@ -301,11 +301,11 @@ impl Inverter<'_> {
     }
 
     /// Returns whether an ignored directory existed before a span, which no tree records. Returns
-    /// `true` if the companion does not list such directories.
+    /// `true` if the ignored snapshot does not list such directories.
     pub(super) fn was_ignored_dir(&self, span: &Span, dir: &[u8]) -> Result<bool, Error> {
         let objects = &self.store.objects;
-        let Some(before) = span.before.meta.companion else { return Ok(false) };
-        let before = read_companion(objects, &before)?;
+        let Some(before) = span.before.meta.ignored_snapshot else { return Ok(false) };
+        let before = read_ignored(objects, &before)?;
         let path = TreePath::from_scan(dir.to_vec());
         if find(objects, &before.tree, &path)?.is_some_and(|entry| entry.kind.is_tree()) {
             return Ok(true);

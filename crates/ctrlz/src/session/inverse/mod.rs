@@ -28,7 +28,8 @@
 //! 5. `path` merges every other path.
 //! 6. `modes_and_dirs` plans permissions and empty directories. It may cancel the removal of a
 //!    directory that pass 5 requested.
-//! 7. `ignored_files` plans changes that only companions hold, after pass 5 has planned the others.
+//! 7. `ignored_files` plans changes that only ignored snapshots hold, after pass 5 has planned the
+//!    others.
 //! 8. `keep_other_halves` drops actions that would destroy the only copy of some content. It needs
 //!    the complete request, ignored files included, to know which paths come back.
 //! 9. `databases_written_since` and `renamed_since` only consider paths that are still undecided.
@@ -50,7 +51,7 @@ use crate::compare::{Change, Entry, Now, Trees, changes, find};
 use crate::error::Error;
 use crate::fs::Dir;
 use crate::git::{Hasher, Kind, ObjectId};
-use crate::log::{Credit, Operation, read_companion};
+use crate::log::{Credit, Operation, read_ignored};
 use crate::pack::PackWriter;
 use crate::path::{TreePath, dirs_above};
 use crate::restore::{Absence, Request, database_of_log, is_dir_of, is_transient};
@@ -198,7 +199,7 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
     let Gathered { mut tracks, mut hidden, mut logs, mut oldest } = Gathered::default();
     for span in inversion.spans.iter().rev() {
         let mut covered = Absence::of_operation(store, &span.after);
-        let aside = span.before.meta.companion.map(|id| read_companion(&store.objects, &id));
+        let aside = span.before.meta.ignored_snapshot.map(|id| read_ignored(&store.objects, &id));
         let aside = aside.and_then(Result::ok);
         let takes_all = inversion.takes_all_of(&span.after, |credit| !credit.apart);
         for mut change in changes(&store.objects, &span.before.snapshot, &span.after.snapshot)? {
@@ -219,7 +220,8 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
                 continue;
             }
             if let (None, Some(aside)) = (change.before, &aside) {
-                // The file was ignored before the span, so the companion may hold its old content.
+                // The file was ignored before the span, so the ignored snapshot may hold its old
+                // content.
                 let kept = find(&store.objects, &aside.tree, &change.path)?;
                 change.before = kept.filter(|entry| !entry.kind.is_tree());
             }

@@ -6,7 +6,7 @@ use crate::compare::{Change, Entry, NowAt, Trees, changes, find};
 use crate::error::Error;
 use crate::fs::MODE_BITS;
 use crate::git::{EntryKind, ObjectId};
-use crate::log::{Meta, Operation, read_companion};
+use crate::log::{Meta, Operation, read_ignored};
 use crate::path::{TreePath, dirs_above};
 use crate::restore::{ModeChange, Modes, is_dir_of};
 use crate::session::history::Span;
@@ -118,7 +118,7 @@ impl Inverter<'_> {
         Ok(all.into_iter().map(|change| change.path).collect())
     }
 
-    /// Returns the permissions that the companion before a span holds for a file.
+    /// Returns the permissions that the ignored snapshot before a span holds for a file.
     fn kept_mode(
         &self,
         span: &Span,
@@ -126,8 +126,8 @@ impl Inverter<'_> {
         kind: EntryKind,
     ) -> Result<Option<u32>, Error> {
         let objects = &self.store.objects;
-        if let Some(aside) = span.before.meta.companion
-            && let Ok(aside) = read_companion(objects, &aside)
+        if let Some(aside) = span.before.meta.ignored_snapshot
+            && let Ok(aside) = read_ignored(objects, &aside)
             && find(objects, &aside.tree, path)?.is_some()
         {
             return Ok(Some(aside.mode_of(path.as_bytes(), usual_mode(kind))));

@@ -133,7 +133,7 @@ fn footer(browser: &Browser<'_>) -> String {
 mod tests {
     use std::path::Path;
 
-    use ctrlz::{Options, Progress, StepInfo, StepStart, TrackOptions, Workspace};
+    use ctrlz::{Options, Progress, StepEnd, StepInfo, StepStart, TrackOptions, Workspace};
     use ctrlz_api::Opened;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -184,7 +184,10 @@ mod tests {
             let start = StepStart { info, ..StepStart::default() };
             let begun = self.opened.workspace.begin_step(start, &Progress::default()).unwrap();
             work();
-            self.opened.workspace.end_step(&begun.step, &Progress::default()).unwrap();
+            self.opened
+                .workspace
+                .end_step(&begun.step, &StepEnd::default(), &Progress::default())
+                .unwrap();
         }
 
         fn browser(&self) -> Browser<'_> {

@@ -1,4 +1,4 @@
-//! `ctrlz absorb`: copies blobs that the first snapshot borrowed from the user's repository.
+//! `ctrlz copy-borrowed`: copies blobs that the first snapshot borrowed from the user's repository.
 //!
 //! Started by `track` and others. It can be killed at any time: every later command resumes it.
 
@@ -20,13 +20,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Copy blobs that snapshots still borrow from the user's repository
 #[derive(clap::Args, Debug)]
-pub(crate) struct AbsorbArgs {}
+pub(crate) struct CopyBorrowedArgs {}
 
-pub(crate) fn run(place: &Place, args: &AbsorbArgs) -> Result<Done, Failure> {
-    let AbsorbArgs {} = args;
+pub(crate) fn run(place: &Place, args: &CopyBorrowedArgs) -> Result<Done, Failure> {
+    let CopyBorrowedArgs {} = args;
     let mut left = u64::MAX;
     loop {
-        let now = place.workspace().absorb(SLICE_BYTES)?;
+        let now = place.workspace().copy_borrowed(SLICE_BYTES)?;
         // Stops if the number does not decrease because new blobs are borrowed. The next command
         // resumes.
         if now == 0 || now >= left {
@@ -42,12 +42,16 @@ pub(crate) fn run(place: &Place, args: &AbsorbArgs) -> Result<Done, Failure> {
 /// Errors are ignored: the snapshot is already recorded. The next command copies the rest, and
 /// `status` shows it until then.
 pub(crate) fn begin(place: &Place) {
-    if place.workspace().absorb(AT_ONCE_BYTES).is_ok_and(|left| left > 0) {
-        detached::start(place, &["absorb"]).ok();
+    if place.workspace().copy_borrowed(AT_ONCE_BYTES).is_ok_and(|left| left > 0) {
+        detached::start(place, &["copy-borrowed"]).ok();
     }
 }
 
 /// Like [`begin`], but leaves everything to the detached process if there are too many blobs.
 pub(crate) fn begin_aside(place: &Place, borrowed: u64) {
-    if borrowed > AT_ONCE_BLOBS { drop(detached::start(place, &["absorb"])) } else { begin(place) }
+    if borrowed > AT_ONCE_BLOBS {
+        drop(detached::start(place, &["copy-borrowed"]));
+    } else {
+        begin(place);
+    }
 }

@@ -1,7 +1,8 @@
-//! Companions: small ignored files that are kept beside the snapshots without being part of them.
+//! Ignored snapshots: the ignored files that are kept beside a snapshot without being part of it.
 //!
-//! A companion is a commit in a separate chain under [`PREFIX`], which is pushed and exported only
-//! on request. The operation names it, so the public tree and its hash do not change.
+//! An ignored snapshot is a commit in a separate chain under [`PREFIX`], which is pushed and
+//! exported only on request. The operation names it, so the public tree and its hash do not change.
+//! The format calls it `companion`.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,17 +12,17 @@ use crate::path::{PathText, is_within};
 
 use crate::pack::{Objects, PackWriter, add};
 
-/// Prefix of the refs of companions.
+/// Prefix of the refs of ignored snapshots.
 pub(crate) const PREFIX: &str = "refs/ctrlz-private";
 
 /// The ignored files beside a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Companion {
+pub(crate) struct IgnoredSnapshot {
     pub(crate) tree: ObjectId,
     pub(crate) data: Data,
 }
 
-/// Data of a companion that its tree cannot hold.
+/// Data of an ignored snapshot that its tree cannot hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Data {
@@ -44,14 +45,14 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl Companion {
-    /// Returns whether the file may have existed although the companion does not hold it.
+impl IgnoredSnapshot {
+    /// Returns whether the file may have existed although the ignored snapshot does not hold it.
     pub(crate) fn is_unknown(&self, path: &[u8]) -> bool {
         self.data.unknown.iter().any(|known| known.clone().into_bytes() == path)
     }
 
-    /// Returns whether a file that is not in the companion's tree did not exist. That is known if
-    /// the companion holds or lists every ignored path.
+    /// Returns whether a file that the ignored snapshot does not hold did not exist. That is known
+    /// if the snapshot holds or lists every ignored path.
     pub(crate) fn proves_absent(&self, path: &[u8]) -> bool {
         let Data { unknown, not_kept: Some(not_kept), left_out: 0, .. } = &self.data else {
             return false;
@@ -60,13 +61,13 @@ impl Companion {
         !left_out.any(|known| is_within(path, &known))
     }
 
-    /// Returns the permissions of a file in the companion.
+    /// Returns the permissions of a file in the ignored snapshot.
     pub(crate) fn mode_of(&self, path: &[u8], usual: u32) -> u32 {
         let listed = self.data.modes.iter().find(|(known, _)| known.clone().into_bytes() == path);
         listed.map_or(usual, |(_, mode)| *mode)
     }
 
-    /// Writes the commit of the companion, with `before` as its parent.
+    /// Writes the commit of the ignored snapshot, with `before` as its parent.
     pub(crate) fn write(
         &self,
         objects: &Objects,
@@ -86,16 +87,16 @@ impl Companion {
     }
 }
 
-/// Returns the previous companion in the chain.
+/// Returns the previous ignored snapshot in the chain.
 pub(crate) fn before(objects: &Objects, id: &ObjectId) -> Result<Option<ObjectId>, Error> {
     let found = objects.read(id)?.and_then(|(_, bytes)| parse_commit(&bytes));
     Ok(found.and_then(|commit| commit.parents.first().copied()))
 }
 
-/// Reads the companion whose commit is `id`.
-pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Companion, Error> {
+/// Reads the ignored snapshot whose commit is `id`.
+pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<IgnoredSnapshot, Error> {
     let commit = objects.commit(id)?;
     let data =
         serde_json::from_str(&commit.data).map_err(|_| Error::damaged(id, "unreadable data"))?;
-    Ok(Companion { tree: commit.tree, data })
+    Ok(IgnoredSnapshot { tree: commit.tree, data })
 }

@@ -15,40 +15,47 @@ use crate::fs::private::{self, Durable};
 use crate::fs::{FileError, Named};
 use crate::git::{Kind, ObjectId};
 
-use super::alternates::{Borrowed, alternates, lenders_in};
+use super::alternates::{Borrowed, alternates_in, alternates_path};
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use crate::pack::{Objects, PackWriter};
 
+/// Name of the lock file for changes of `alternates`. Fixed by the format; see docs/format.md.
+pub(super) const ALTERNATES_LOCK: &str = "lenders.lock";
+
+/// Name of a work tree's lock file for copying borrowed objects. Fixed by the format; see
+/// docs/format.md.
+pub(crate) const COPY_LOCK: &str = "loans.lock";
+
 /// Upper bound on the size of a borrowed blob. Copying holds a blob in memory.
-const MAX_LOAN_BYTES: u64 = 64 << 20;
+const MAX_BORROWED_BYTES: u64 = 64 << 20;
 
 /// Upper bound on how long one round of copying holds the store lock.
 const MAX_TURN: Duration = Duration::from_secs(10);
 
 /// Objects of the user's repository that can be borrowed during one scan.
-pub(crate) struct Lender {
+pub(crate) struct BorrowSource {
     dir: PathBuf,
     objects: Objects,
     /// Borrowed ids. Files with equal content add the same id repeatedly.
-    lent: Mutex<Vec<ObjectId>>,
+    borrowed: Mutex<Vec<ObjectId>>,
 }
 
-impl Lender {
-    pub(crate) fn open(objects_dir: &Path) -> Result<Lender, FileError> {
+impl BorrowSource {
+    pub(crate) fn open(objects_dir: &Path) -> Result<BorrowSource, FileError> {
         let dir = objects_dir.canonicalize().named("open", objects_dir)?;
         let objects = Objects::open(&dir)?;
-        Ok(Lender { dir, objects, lent: Mutex::default() })
+        Ok(BorrowSource { dir, objects, borrowed: Mutex::default() })
     }
 
     /// Borrows a blob. Returns `false` if the user's repository does not have it with this exact
     /// size.
-    pub(crate) fn lend(&self, id: &ObjectId, bytes: u64) -> bool {
+    pub(crate) fn borrow_blob(&self, id: &ObjectId, bytes: u64) -> bool {
         // Larger files are read from disk instead.
-        let has = bytes <= MAX_LOAN_BYTES
+        let has = bytes <= MAX_BORROWED_BYTES
             && matches!(self.objects.header_known(id), Ok(Some((Kind::Blob, size))) if size == bytes);
         if has {
-            self.lent.lock().unwrap_or_else(PoisonError::into_inner).push(*id);
+            self.borrowed.lock().unwrap_or_else(PoisonError::into_inner).push(*id);
         }
         has
     }
@@ -61,8 +68,8 @@ impl Lender {
     /// Returns everything that was borrowed. Blobs that the store already holds are included,
     /// because the files that they stand for are still to be compared.
     pub(crate) fn into_borrowed(self) -> Borrowed {
-        let lent = self.lent.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Borrowed { lender: self.dir, ids: lent.into_iter().collect() }
+        let ids = self.borrowed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Borrowed { source: self.dir, ids: ids.into_iter().collect() }
     }
 }
 
@@ -97,7 +104,7 @@ impl Copied {
 
 /// Result of a round of copying.
 #[derive(Debug, Default)]
-pub(crate) struct Absorbed {
+pub(crate) struct CopyRound {
     pub(crate) left: u64,
     /// Objects that are missing or damaged in the user's repository.
     pub(crate) lost: BTreeSet<ObjectId>,
@@ -110,7 +117,7 @@ impl Borrowed {
         let before = borrowed.ids.len();
         borrowed.ids.retain(|id| !ids.contains(id));
         if borrowed.ids.len() < before {
-            let mut bytes = borrowed.lender.as_os_str().as_bytes().to_vec();
+            let mut bytes = borrowed.source.as_os_str().as_bytes().to_vec();
             bytes.push(0);
             bytes.extend(borrowed.ids.iter().flat_map(|id| id.as_bytes()));
             private::replace(path, &bytes, Durable::Yes)?;
@@ -121,14 +128,14 @@ impl Borrowed {
     /// Records the borrowed objects, durably: the list for ctrlz, `alternates` for git. Must be
     /// called before a ref reaches any of them.
     pub(crate) fn save(&self, store: &Store, path: &Path) -> Result<(), Error> {
-        let mut bytes = self.lender.as_os_str().as_bytes().to_vec();
+        let mut bytes = self.source.as_os_str().as_bytes().to_vec();
         bytes.push(0);
         bytes.extend(self.ids.iter().flat_map(|id| id.as_bytes()));
         private::replace(path, &bytes, Durable::Yes)?;
-        let _lock = lock_lenders(store)?;
-        let mut lenders = lenders(store)?;
-        if lenders.insert(self.lender.as_os_str().as_bytes().to_vec()) {
-            write_lenders(store, &lenders)?;
+        let _lock = lock_alternates(store)?;
+        let mut alternates = alternates_in(store.path())?;
+        if alternates.insert(self.source.as_os_str().as_bytes().to_vec()) {
+            write_alternates(store, &alternates)?;
         }
         Ok(())
     }
@@ -141,12 +148,12 @@ impl Borrowed {
         from: &Path,
         to: &Path,
     ) -> Result<(), Error> {
-        let Ok(inside) = self.lender.strip_prefix(from) else { return Ok(()) };
-        self.lender = to.join(inside);
+        let Ok(inside) = self.source.strip_prefix(from) else { return Ok(()) };
+        self.source = to.join(inside);
         if self.is_empty() { Ok(()) } else { self.save(store, path) }
     }
 
-    /// Copies borrowed objects into the store. [`Borrowed::settle`] updates the list.
+    /// Copies borrowed objects into the store. [`Borrowed::update`] updates the list.
     ///
     /// The caller holds the store's lock, so that nothing is removed from the store meanwhile. The
     /// work tree's lock is not needed: this slow part must not block other commands.
@@ -188,7 +195,7 @@ impl Borrowed {
     /// Removes copied and lost objects from the work tree's list.
     ///
     /// The caller holds the work tree's lock. Reads the list again, which may have changed.
-    pub(crate) fn settle(store: &Store, path: &Path, copied: Copied) -> Result<Absorbed, Error> {
+    pub(crate) fn update(store: &Store, path: &Path, copied: Copied) -> Result<CopyRound, Error> {
         let mut borrowed = Borrowed::load(path)?;
         // A copied object may have been removed again by now. Then it is still borrowed.
         store.objects.refresh()?;
@@ -200,30 +207,30 @@ impl Borrowed {
             borrowed.save(store, path)?;
         }
         store.objects.refresh()?;
-        Ok(Absorbed { left: borrowed.len(), lost: copied.lost })
+        Ok(CopyRound { left: borrowed.len(), lost: copied.lost })
     }
 
     /// Stops borrowing. `alternates` keeps the repository if another work tree borrows from it.
     ///
     /// The list is removed last: as long as it exists, the next process repeats this after a kill.
     fn end(&self, store: &Store, path: &Path) -> Result<(), Error> {
-        let _lock = lock_lenders(store)?;
-        let mut lenders = lenders(store)?;
-        if !others_borrow_from(store, &self.lender, path)?
-            && lenders.remove(self.lender.as_os_str().as_bytes())
+        let _lock = lock_alternates(store)?;
+        let mut alternates = alternates_in(store.path())?;
+        if !others_borrow_from(store, &self.source, path)?
+            && alternates.remove(self.source.as_os_str().as_bytes())
         {
-            write_lenders(store, &lenders)?;
+            write_alternates(store, &alternates)?;
         }
         Ok(private::remove(path)?)
     }
 }
 
-/// Returns whether a list other than the one at `own` names the repository `lender`.
-fn others_borrow_from(store: &Store, lender: &Path, own: &Path) -> Result<bool, Error> {
+/// Returns whether a list other than the one at `own` names the repository `source`.
+fn others_borrow_from(store: &Store, source: &Path, own: &Path) -> Result<bool, Error> {
     for dir in store.work_tree_dirs()? {
         let path = dir.join("borrowed");
         let other = Borrowed::load(&path)?;
-        if path != own && other.lender == lender && !other.is_empty() {
+        if path != own && other.source == source && !other.is_empty() {
             return Ok(true);
         }
     }
@@ -231,20 +238,16 @@ fn others_borrow_from(store: &Store, lender: &Path, own: &Path) -> Result<bool, 
 }
 
 /// Locks `alternates`, which several work trees may change at once.
-fn lock_lenders(store: &Store) -> Result<Lock, Error> {
-    let path = store.path().join("ctrlz").join("lenders.lock");
+fn lock_alternates(store: &Store) -> Result<Lock, Error> {
+    let path = store.path().join("ctrlz").join(ALTERNATES_LOCK);
     Lock::take(&path, Sharing::Exclusive, Duration::from_secs(10))
 }
 
-fn lenders(store: &Store) -> Result<BTreeSet<Vec<u8>>, Error> {
-    lenders_in(store.path())
-}
-
-fn write_lenders(store: &Store, lenders: &BTreeSet<Vec<u8>>) -> Result<(), Error> {
+fn write_alternates(store: &Store, alternates: &BTreeSet<Vec<u8>>) -> Result<(), Error> {
     let mut text = Vec::new();
-    for lender in lenders {
-        text.extend_from_slice(lender);
+    for alternate in alternates {
+        text.extend_from_slice(alternate);
         text.push(b'\n');
     }
-    Ok(private::replace(&alternates(store.path()), &text, Durable::Yes)?)
+    Ok(private::replace(&alternates_path(store.path()), &text, Durable::Yes)?)
 }
