@@ -26,6 +26,7 @@ mod server;
 mod session;
 mod snapshot;
 mod status;
+mod wire;
 
 pub use agents::{AgentFailure, Agents, Reach, Tool};
 pub use care::{
