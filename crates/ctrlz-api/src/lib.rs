@@ -33,7 +33,7 @@ pub use care::{
     CareReport, Check, Consumer, DiskUse, Doctor, GcReport, Growth, LostMessage, PurgeReport,
     PurgedSnapshot, QuotaUse, Released, RepairReport,
 };
-pub use error::{ErrorDetails, Fault, KINDS, Kind, MethodError, WireError};
+pub use error::{ErrorDetails, Fault, KINDS, Kind, MethodError, WireError, message};
 pub use exchange::{
     Adopted, Exported, Imported, Installation, Installed, Pulled, PulledLog, Pushed, Relinked,
 };
