@@ -28,6 +28,8 @@ mod snapshot;
 mod status;
 mod wire;
 
+pub use ctrlz::{ChangeStatus, IgnoredFiles, Presence};
+
 pub use agents::{AgentFailure, Agents, Reach, Tool};
 pub use care::{
     CareReport, Check, Consumer, DiskUse, Doctor, GcReport, Growth, LostMessage, PurgeReport,
@@ -46,7 +48,7 @@ pub use method::{
 };
 pub use methods::{Sink, Stream, Wanted};
 pub use path::{Hash, WirePath};
-pub use place::{CallOptions, Host, IgnoredFiles, Opened, Place, Profile, WorkTree};
+pub use place::{CallOptions, Host, Opened, Place, Profile, WorkTree};
 pub use put_back::{
     Action, ActionKind, Conflict, Expired, Kept, Missing, OutsideChange, Plan, RecoveredRepository,
     RestoreReport, UndoReport, Unrecorded,
@@ -62,8 +64,8 @@ pub use session::{
     UnrecordedTurn, WalkBack, WalkBackOutcome, session_of,
 };
 pub use snapshot::{
-    Change, ChangeStatus, Changes, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull, Disabled, Encoding,
-    Exists, FileAt, FileContent, FileDiff, Files, ListedFile, Patch, Presence, Record, Recovery,
-    Shown, Skipped, Snapshot, SnapshotInfo,
+    Change, Changes, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull, Disabled, Encoding, Exists,
+    FileAt, FileContent, FileDiff, Files, ListedFile, Patch, Record, Recovery, Shown, Skipped,
+    Snapshot, SnapshotInfo,
 };
 pub use status::{DamagedPack, HeldLock, Problem, Status, Verification, Watcher, next_step};

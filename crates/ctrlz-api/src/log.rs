@@ -1,12 +1,12 @@
 //! The log and the history of files, as JSON.
 
-use ctrlz::{Error, SessionError, TimelineQuery, Workspace};
+use ctrlz::{ChangeStatus, Error, SessionError, TimelineQuery, Workspace};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
 use crate::session::{Boundary, Forked, Gap, StepInfo, Uncaptured};
-use crate::snapshot::{ChangeStatus, Skipped, is_complete};
+use crate::snapshot::{Skipped, is_complete};
 use crate::wire::{Wire, wire};
 
 /// Part of the log of a work tree.

@@ -1,6 +1,6 @@
 //! Snapshots and the results of reading them, as JSON.
 
-use ctrlz::{SkipReason, base64};
+use ctrlz::{ChangeStatus, Presence, SkipReason, base64};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -142,35 +142,7 @@ wire! {
         /// The path, relative to the work tree.
         pub path: WirePath,
         /// Kind of the change.
-        pub status: ChangeStatus = |change| change.status().into(),
-    }
-}
-
-/// Kind of a change between two snapshots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeStatus {
-    /// Only the later snapshot has it.
-    Added,
-    /// Only the earlier snapshot has it.
-    Deleted,
-    /// Both snapshots have it, with different content, mode or type.
-    Modified,
-}
-
-impl From<ctrlz::ChangeStatus> for ChangeStatus {
-    fn from(status: ctrlz::ChangeStatus) -> ChangeStatus {
-        match status {
-            ctrlz::ChangeStatus::Added => ChangeStatus::Added,
-            ctrlz::ChangeStatus::Deleted => ChangeStatus::Deleted,
-            ctrlz::ChangeStatus::Modified => ChangeStatus::Modified,
-        }
-    }
-}
-
-impl Wire<ChangeStatus> for ctrlz::ChangeStatus {
-    fn wire(&self) -> ChangeStatus {
-        (*self).into()
+        pub status: ChangeStatus = ctrlz::Change::status,
     }
 }
 
@@ -283,7 +255,7 @@ impl From<ctrlz::FileDiff> for FileDiff {
     fn from(diff: ctrlz::FileDiff) -> FileDiff {
         FileDiff {
             file: diff.file.into(),
-            status: diff.status.into(),
+            status: diff.status,
             before: diff.before,
             after: diff.after,
             additions: diff.additions as u64,
@@ -390,28 +362,6 @@ pub struct FileAt {
     pub presence: Presence,
     /// The file; `null` unless it is present.
     pub file: Option<FileContent>,
-}
-
-/// Whether a snapshot has a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Presence {
-    /// The snapshot holds the file.
-    Present,
-    /// The snapshot proves that the file did not exist.
-    Absent,
-    /// The path was ignored or skipped at the time, so that its state is unknown.
-    Unknown,
-}
-
-impl From<ctrlz::Presence> for Presence {
-    fn from(presence: ctrlz::Presence) -> Presence {
-        match presence {
-            ctrlz::Presence::Present => Presence::Present,
-            ctrlz::Presence::Absent => Presence::Absent,
-            ctrlz::Presence::Unknown => Presence::Unknown,
-        }
-    }
 }
 
 /// Whether a snapshot has a file.

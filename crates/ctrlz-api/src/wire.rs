@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use ctrlz::{ConflictReason, ObjectId, OperationKind, SkipReason, TreePath, UncapturedChange};
+use ctrlz::{
+    ChangeStatus, ConflictReason, ObjectId, OperationKind, SkipReason, TreePath, UncapturedChange,
+};
 use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
@@ -62,7 +64,7 @@ macro_rules! unchanged {
     )*};
 }
 
-unchanged!(bool, u32, u64, String, &'static str, (u64, u64));
+unchanged!(bool, u32, u64, String, &'static str, (u64, u64), ChangeStatus);
 
 impl<T, E: Wire<T>> Wire<Option<T>> for Option<E> {
     fn wire(&self) -> Option<T> {
