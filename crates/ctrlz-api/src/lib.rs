@@ -53,7 +53,7 @@ pub use put_back::{
     Action, ActionKind, Conflict, Expired, Kept, Missing, OutsideChange, Plan, RecoveredRepository,
     RestoreReport, UndoReport, Unrecorded,
 };
-pub use schema::{Described, errors_table, methods_table, schema, schema_hash, schema_text};
+pub use schema::{Described, schema, schema_hash, schema_text};
 pub use server::{
     CancelParams, Capabilities, InitializeParams, Initialized, PROTOCOL, ProgressParams, ShutDown,
     ShutdownParams,
