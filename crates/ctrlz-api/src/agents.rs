@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ctrlz::TreePath;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A tool that is about to run.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +47,7 @@ pub trait Agents {
 }
 
 /// An event of an agent that could not be recorded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentFailure {
     /// Time of the failure, in milliseconds since the Unix epoch.
     pub at_millis: u64,

@@ -97,9 +97,7 @@ fn to_message(
     };
     if args.dry_run {
         let report = place.plan(methods::plan_revert_to, &params)?;
-        let done = undo::show_plan(place, "would revert", &report, out)?;
-        undo::refuse_mass_removal(report.mass_removal, args.yes, out)?;
-        return Ok(done);
+        return undo::show_plan(place, "would revert", &report, args.yes, out);
     }
     let report = place.call(methods::revert_to, &params)?;
     undo::show(place, "revert", &report, out)?;

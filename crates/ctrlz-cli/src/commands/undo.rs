@@ -93,9 +93,7 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
     };
     if args.dry_run {
         let report = place.plan(methods::plan_undo, &params)?;
-        let done = show_plan(place, "would undo", &report, out)?;
-        refuse_mass_removal(report.mass_removal, args.yes, out)?;
-        return Ok(done);
+        return show_plan(place, "would undo", &report, args.yes, out);
     }
     params.unclear = !out.is_json() && asks_for_unclear(place, &params)?;
     let report = place.call(methods::undo, &params)?;
@@ -166,11 +164,13 @@ fn scope(args: &UndoArgs) -> Scope {
     }
 }
 
-/// Prints a plan and the command that applies it.
+/// Prints a plan and the command that applies it. Fails like that command if the plan removes an
+/// unusual share of the files and that is not allowed.
 pub(super) fn show_plan(
     place: &Place,
     verb: &str,
     report: &UndoReport,
+    is_allowed: bool,
     out: &mut Output,
 ) -> Result<Done, Failure> {
     show(place, verb, report, out)?;
@@ -178,6 +178,7 @@ pub(super) fn show_plan(
         out.line(&format!("plan {}", report.plan))?;
         out.line(&format!("apply it: {} apply {}", render::program(), report.plan))?;
     }
+    refuse_mass_removal(report.mass_removal, is_allowed, out)?;
     Ok(Done::of(report.complete))
 }
 
