@@ -263,10 +263,7 @@ wire! {
         pub operation: String,
         /// Kind of the operation; see `kind` of the log. `expired` if the operation that added the line
         /// is no longer kept.
-        pub kind: String = |origin| match origin.expired {
-            true => "expired".to_owned(),
-            false => origin.kind.wire(),
-        },
+        pub kind: String = |origin| if origin.expired { "expired".to_owned() } else { origin.kind.wire() },
         /// Time of the operation, in milliseconds since the Unix epoch.
         pub at_millis: u64,
         /// The step; `null` if it was not a step.

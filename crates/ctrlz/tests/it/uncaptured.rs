@@ -93,10 +93,7 @@ fn undo_keeps_a_backup_of_an_uncaptured_file_that_the_step_changed() {
             std::fs::copy(lab.path("dev.data"), lab.path("backup")).unwrap();
             lab.write("other", noise(2, 300 << 10));
             lab.write("a", "AGENT\n");
-            match is_removed {
-                true => lab.remove("dev.data"),
-                false => lab.write("dev.data", "reset"),
-            }
+            if is_removed { lab.remove("dev.data") } else { lab.write("dev.data", "reset") }
         });
         let report = lab.undo();
         assert_eq!(report.conflicts.len(), 1, "{report:?}");
