@@ -166,6 +166,16 @@ fn check_history(rpc: &mut Checked, step: &Value) {
     assert_eq!((&back["outcome"], &back["message"]), (&"found".into(), &"m".into()));
     let back = rpc.call("snapshot_before", json!({ "session": "s", "messages": ["never"] }));
     assert_eq!((&back["outcome"], &back["snapshot"]), (&"nothing".into(), &Value::Null));
+    let of = json!({ "of": { "session": "s" } });
+    let never = json!({ "session": "s", "messages": ["never"] });
+    for (old, new, params) in [
+        ("deeds", "step_changes", &of),
+        ("deeds_diff", "step_diff", &of),
+        ("deeds_full", "step_diff_full", &of),
+        ("walk_back", "snapshot_before", &never),
+    ] {
+        assert_eq!(rpc.call(old, params.clone()), rpc.call(new, params.clone()), "{old}");
+    }
 }
 
 fn check_revert_and_fork(rpc: &mut Checked, bench: &Bench) {
