@@ -81,6 +81,17 @@ pub(crate) enum Failure {
     Json(#[source] serde_json::Error),
 }
 
+/// Returns the exit code of a fault.
+fn of_fault(fault: Fault) -> u8 {
+    match fault {
+        Fault::Protocol | Fault::Machine => 1,
+        Fault::Caller => 4,
+        Fault::Conflict => 5,
+        Fault::Refused => 6,
+        Fault::Disabled => 7,
+    }
+}
+
 impl Failure {
     /// Creates the error of a failed operation on a file.
     pub(crate) fn file(verb: &'static str, path: &Path, source: io::Error) -> Failure {
@@ -105,13 +116,9 @@ impl Failure {
                 _ => NOT_EXECUTABLE,
             },
             Failure::Method(_) => 4,
-            _ => match WireError::new(self.code(), "").fault {
-                Fault::Protocol | Fault::Machine => 1,
-                Fault::Caller => 4,
-                Fault::Conflict => 5,
-                Fault::Refused => 6,
-                Fault::Disabled => 7,
-            },
+            // Its fault depends on the cause of a rollback, too.
+            Failure::Engine(error) => of_fault(error.fault().into()),
+            _ => of_fault(WireError::new(self.code(), "").fault),
         }
     }
 
