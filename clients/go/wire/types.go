@@ -1222,7 +1222,7 @@ type LostUncaptured struct {
 	// The operation that recorded the loss.
 	Operation string `json:"operation"`
 
-	// The path, relative to the work tree.
+	// The path, relative to the work tree, or absolute if it lies outside.
 	Path Path `json:"path"`
 
 	// The step that caused the loss.
@@ -2321,7 +2321,7 @@ type Uncaptured struct {
 	// Whether undo cannot restore the previous state. Otherwise the path is excluded by policy.
 	Loss bool `json:"loss"`
 
-	// The path, relative to the work tree.
+	// The path, relative to the work tree, or absolute if it lies outside.
 	Path Path `json:"path"`
 
 	// Human-readable description of the change and of the reason why the path was not captured.

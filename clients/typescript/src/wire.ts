@@ -959,7 +959,7 @@ export interface LostUncaptured {
   loss: boolean;
   /** The operation that recorded the loss. */
   operation: string;
-  /** The path, relative to the work tree. */
+  /** The path, relative to the work tree, or absolute if it lies outside. */
   path: Path;
   /** The step that caused the loss. */
   step: StepInfo;
@@ -1827,7 +1827,7 @@ export interface Uncaptured {
   change: string;
   /** Whether undo cannot restore the previous state. Otherwise the path is excluded by policy. */
   loss: boolean;
-  /** The path, relative to the work tree. */
+  /** The path, relative to the work tree, or absolute if it lies outside. */
   path: Path;
   /** Human-readable description of the change and of the reason why the path was not captured. */
   text: string;

@@ -38,12 +38,6 @@ impl Agents for Kept {
     }
 
     fn failures(&self) -> Vec<AgentFailure> {
-        let failure = |failure: crate::hook::Failure| AgentFailure {
-            at_millis: failure.at_millis,
-            client: failure.client,
-            event: failure.event,
-            why: failure.why,
-        };
-        self.failures.recent().into_iter().map(failure).collect()
+        self.failures.recent()
     }
 }

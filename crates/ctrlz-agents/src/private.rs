@@ -46,10 +46,15 @@ pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     create_dirs(dir)?;
+    if path.symlink_metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_symlink()) {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = dir.join(format!(".{name}.{}", std::process::id()));
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    // The directory may have come with a project. A link at the predictable name is removed, and
+    // a new one is not followed.
+    remove(&temporary)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         // Best effort: the first error is the one to report.
@@ -115,4 +120,31 @@ pub(crate) fn fingerprint(parts: &[&[u8]]) -> u64 {
     // Each part ends with 0xff, which UTF-8 never contains, so that ("ab", "c") and ("a", "bc")
     // differ.
     parts.iter().fold(OFFSET, |hash, part| mix(part.iter().fold(hash, mix), &0xff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacing_a_file_follows_no_link_at_the_temporary_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, path) = (dir.path().join("target"), dir.path().join("settings.json"));
+        fs::write(&target, "precious").unwrap();
+        let temporary = dir.path().join(format!(".settings.json.{}", std::process::id()));
+        std::os::unix::fs::symlink(&target, &temporary).unwrap();
+        replace(&path, b"new").unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert!(temporary.symlink_metadata().is_err());
+    }
+
+    #[test]
+    fn a_socket_is_not_replaced_by_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("settings.json");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        replace(&path, b"new").unwrap_err();
+        assert!(!path.symlink_metadata().unwrap().is_file());
+    }
 }

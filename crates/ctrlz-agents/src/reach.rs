@@ -16,10 +16,19 @@ pub(crate) fn reach(tool: &Tool, root: &Path, home: Option<&Path>) -> Reach {
     let name = tool.name.as_deref().unwrap_or_default();
     let only_named =
         is_edit(name) && !tool.files.is_empty() && tool.commands.iter().all(String::is_empty);
-    let reach = Reach { only_named, starts_agent: starts_agent(name), ..Reach::default() };
+    let runs_command = tool.commands.iter().any(|command| !command.is_empty());
+    let works_itself = runs_command || only_named;
+    let is_known = works_itself || starts_agent(name);
+    let starts_agent = is_known.then_some(!works_itself);
+    let reach = Reach { only_named, starts_agent, ..Reach::default() };
     let mut search = Search { root, reach };
     for file in &tool.files {
-        search.add(&Named { path: real(&tool.dir.join(file)), changes: true });
+        let path = tool.dir.join(file);
+        search.add(&Named { path: real(&path), changes: true });
+        // An edit tool writes the target of a link.
+        if let Some(target) = target(&path) {
+            search.add(&Named { path: target, changes: true });
+        }
     }
     for command in &tool.commands {
         for named in named_paths(command, &tool.dir, home) {
@@ -72,9 +81,16 @@ fn starts_agent(name: &str) -> bool {
     AGENTS.contains(&plain(name).as_str())
 }
 
-/// Returns a path relative to the work tree `root`, as a call that names it announces it.
+/// Returns the file that an edit tool writes, relative to the work tree `root`, as a call that names
+/// it announces it.
 pub(crate) fn inside(root: &Path, path: &Path) -> Option<TreePath> {
-    TreePath::locate(root, root, &real(path)).ok().flatten()
+    let written = target(path).unwrap_or_else(|| real(path));
+    TreePath::locate(root, root, &written).ok().flatten()
+}
+
+/// Returns the target of a symlink, or `None` if the path is no symlink or its target is missing.
+fn target(path: &Path) -> Option<PathBuf> {
+    if path.is_symlink() { path.canonicalize().ok() } else { None }
 }
 
 struct Search<'a> {

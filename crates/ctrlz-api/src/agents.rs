@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ctrlz::TreePath;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A tool that is about to run.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +30,8 @@ pub struct Reach {
     pub outside: Vec<PathBuf>,
     /// Whether the tool edits the files that it names and no others.
     pub only_named: bool,
-    /// Whether the tool starts a sub-agent and waits for it.
-    pub starts_agent: bool,
+    /// Whether the tool starts a sub-agent and waits for it, if that is known.
+    pub starts_agent: Option<bool>,
 }
 
 /// Data about the agents of one work tree.
@@ -47,7 +47,7 @@ pub trait Agents {
 }
 
 /// An event of an agent that could not be recorded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentFailure {
     /// Time of the failure, in milliseconds since the Unix epoch.
     pub at_millis: u64,

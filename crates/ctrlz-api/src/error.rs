@@ -203,7 +203,7 @@ pub(crate) fn code(kind: &str, fault: Fault) -> i32 {
 }
 
 /// Returns an error and all of its causes on one line.
-fn message(error: &dyn std::error::Error) -> String {
+pub fn message(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -26,13 +26,16 @@ mod server;
 mod session;
 mod snapshot;
 mod status;
+mod wire;
+
+pub use ctrlz::{ChangeStatus, IgnoredFiles, Presence};
 
 pub use agents::{AgentFailure, Agents, Reach, Tool};
 pub use care::{
     CareReport, Check, Consumer, DiskUse, Doctor, GcReport, Growth, LostMessage, PurgeReport,
     PurgedSnapshot, QuotaUse, Released, RepairReport,
 };
-pub use error::{ErrorDetails, Fault, KINDS, Kind, MethodError, WireError};
+pub use error::{ErrorDetails, Fault, KINDS, Kind, MethodError, WireError, message};
 pub use exchange::{
     Adopted, Exported, Imported, Installation, Installed, Pulled, PulledLog, Pushed, Relinked,
 };
@@ -45,12 +48,12 @@ pub use method::{
 };
 pub use methods::{Sink, Stream, Wanted};
 pub use path::{Hash, WirePath};
-pub use place::{CallOptions, Host, IgnoredFiles, Opened, Place, Profile, WorkTree};
+pub use place::{CallOptions, Host, Opened, Place, Profile, WorkTree};
 pub use put_back::{
     Action, ActionKind, Conflict, Expired, Kept, Missing, OutsideChange, Plan, RecoveredRepository,
     RestoreReport, UndoReport, Unrecorded,
 };
-pub use schema::{Described, errors_table, methods_table, schema, schema_hash, schema_text};
+pub use schema::{Described, schema, schema_hash, schema_text};
 pub use server::{
     CancelParams, Capabilities, InitializeParams, Initialized, PROTOCOL, ProgressParams, ShutDown,
     ShutdownParams,
@@ -61,8 +64,8 @@ pub use session::{
     StepRecord, Steps, Uncaptured, UnrecordedTurn, session_of,
 };
 pub use snapshot::{
-    Change, ChangeStatus, Changes, Diff, DiffFull, Disabled, Encoding, Exists, FileAt, FileContent,
-    FileDiff, Files, ListedFile, Patch, Presence, Record, Recovery, Shown, Skipped, Snapshot,
-    SnapshotInfo, StepChanges, StepDiff, StepDiffFull,
+    Change, Changes, Diff, DiffFull, Disabled, Encoding, Exists, FileAt, FileContent, FileDiff,
+    Files, ListedFile, Patch, Record, Recovery, Shown, Skipped, Snapshot, SnapshotInfo,
+    StepChanges, StepDiff, StepDiffFull,
 };
 pub use status::{DamagedPack, HeldLock, Problem, Status, Verification, Watcher, next_step};

@@ -1,12 +1,13 @@
 //! The log and the history of files, as JSON.
 
-use ctrlz::{Error, SessionError, TimelineQuery, Workspace};
+use ctrlz::{ChangeStatus, Error, SessionError, TimelineQuery, Workspace};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
 use crate::session::{Boundary, Forked, Gap, StepInfo, Uncaptured};
-use crate::snapshot::{ChangeStatus, Skipped, all_skipped, is_complete, tag};
+use crate::snapshot::{Skipped, is_complete};
+use crate::wire::{Wire, wire};
 
 /// Part of the log of a work tree.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -47,167 +48,112 @@ fn check_query(workspace: &Workspace, query: &TimelineQuery) -> Result<(), Error
     }
 }
 
-/// One operation of the log.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct LogEntry {
-    /// Id of the operation.
-    pub operation: String,
-    /// Kind of the operation: `baseline`, `step`, `outside`, `restore`, `revert`, `unrevert`,
-    /// `undo`, `redo`, `checkpoint`, `fork`, or a newer one that is not in this list.
-    pub kind: String,
-    /// Time of the operation, in milliseconds since the Unix epoch.
-    pub at_millis: u64,
-    /// Snapshot before the operation; `null` for the oldest operation that is kept.
-    pub before: Option<Hash>,
-    /// Snapshot after the operation.
-    pub after: Hash,
-    /// Human-readable label.
-    pub label: Option<String>,
-    /// Session of the operation, if no step names it.
-    pub session: Option<String>,
-    /// Steps whose changes the operation holds.
-    pub steps: Vec<LoggedStep>,
-    /// Paths that are attributed to several steps.
-    pub shared: Vec<WirePath>,
-    /// Paths that changed while a step was open and that belong to no step. An undo leaves them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub outside: Vec<WirePath>,
-    /// Steps that the operation undid or, for a redo, restored.
-    pub subjects: Vec<String>,
-    /// The undo or revert that the operation reversed.
-    pub takes_back: Option<String>,
-    /// Whether the operation itself was undone.
-    pub taken_back: bool,
-    /// Boundary to which a session was reverted.
-    pub boundary: Option<Boundary>,
-    /// The revert that the operation made final.
-    pub commits: Option<String>,
-    /// Origin of a fork.
-    pub forked: Option<Forked>,
-    /// Whether retention never removes the operation.
-    pub pinned: bool,
-    /// HEAD of the user's git repository at that time.
-    pub head: Option<Head>,
-    /// Number of changed files; `null` for the oldest operation that is kept, or if its snapshots
-    /// cannot be read.
-    pub files: Option<u64>,
-    /// Number of added lines; `null` unless all changed files were counted.
-    pub additions: Option<u64>,
-    /// Number of removed lines; `null` in the same cases as `additions`.
-    pub deletions: Option<u64>,
-    /// The changed files, up to the requested number.
-    pub changes: Vec<LoggedFile>,
-    /// Whether the snapshots of the operation cannot be read.
-    pub damaged: bool,
-    /// The gap, if the changes were not recorded when they happened because agents worked while the
-    /// disk was full.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gap: Option<Gap>,
+/// Returns the number of files that an operation changed, or `None` if that is not known.
+fn changed_files(entry: &ctrlz::TimelineEntry) -> Option<u64> {
+    let is_known = entry.before.is_some() && !entry.damaged;
+    is_known.then(|| (entry.files.len() + entry.more_files) as u64)
 }
 
-/// A step in the log.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct LoggedStep {
-    /// The step.
-    #[serde(flatten)]
-    pub info: StepInfo,
-    /// Whether the step was closed automatically because its agent did not end it.
-    pub inferred: bool,
-    /// Whether the step is currently undone.
-    pub undone: bool,
-    /// Paths that no snapshot holds and that the step created, removed or changed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub uncaptured: Vec<Uncaptured>,
-}
-
-impl From<&ctrlz::TimelineStep> for LoggedStep {
-    fn from(step: &ctrlz::TimelineStep) -> LoggedStep {
-        LoggedStep {
-            info: (&step.info).into(),
-            inferred: step.inferred,
-            undone: step.undone,
-            uncaptured: step.uncaptured.iter().map(Uncaptured::from).collect(),
-        }
-    }
-}
-
-/// A changed file in the log.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct LoggedFile {
-    /// The path, relative to the work tree.
-    pub path: WirePath,
-    /// Kind of the change.
-    pub status: ChangeStatus,
-    /// Number of added lines; 0 for binary files.
-    pub additions: u64,
-    /// Number of removed lines; 0 for binary files.
-    pub deletions: u64,
-}
-
-impl From<&ctrlz::TimelineFile> for LoggedFile {
-    fn from(file: &ctrlz::TimelineFile) -> LoggedFile {
-        LoggedFile {
-            path: (&file.path).into(),
-            status: file.status.into(),
-            additions: file.additions as u64,
-            deletions: file.deletions as u64,
-        }
-    }
-}
-
-/// HEAD of the user's git repository.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Head {
-    /// Name of the branch; `null` if HEAD is detached.
-    pub branch: Option<String>,
-    /// Id of the commit; `null` if there is none yet.
-    pub commit: Option<String>,
-}
-
-impl From<&ctrlz::Head> for Head {
-    fn from(head: &ctrlz::Head) -> Head {
-        Head { branch: head.branch.clone(), commit: head.commit.clone() }
-    }
-}
-
-/// Returns the numbers of lines that an operation added and removed, or `None` unless all of its
-/// files were counted.
-fn counted_lines(entry: &ctrlz::TimelineEntry) -> Option<(usize, usize)> {
+/// Returns the sum of `lines` over the files of an operation, or `None` unless all of its files
+/// were counted.
+fn counted_lines(
+    entry: &ctrlz::TimelineEntry,
+    lines: fn(&ctrlz::TimelineFile) -> usize,
+) -> Option<u64> {
     let is_counted = entry.before.is_some() && entry.more_files == 0 && !entry.damaged;
-    let sum = |of: fn(&ctrlz::TimelineFile) -> usize| entry.files.iter().map(of).sum();
-    is_counted.then(|| (sum(|file| file.additions), sum(|file| file.deletions)))
+    is_counted.then(|| entry.files.iter().map(lines).sum::<usize>() as u64)
 }
 
-impl From<&ctrlz::TimelineEntry> for LogEntry {
-    fn from(entry: &ctrlz::TimelineEntry) -> LogEntry {
-        let is_known = entry.before.is_some() && !entry.damaged;
-        let lines = counted_lines(entry);
-        LogEntry {
-            operation: entry.operation.clone(),
-            kind: tag(&entry.kind, "kind"),
-            at_millis: entry.at_millis,
-            before: entry.before.map(Hash::from),
-            after: entry.snapshot.into(),
-            label: entry.label.clone(),
-            session: entry.session.clone(),
-            steps: entry.steps.iter().map(LoggedStep::from).collect(),
-            shared: entry.shared.iter().map(WirePath::from).collect(),
-            outside: entry.outside.iter().map(WirePath::from).collect(),
-            subjects: entry.undone.clone(),
-            takes_back: entry.takes_back.clone(),
-            taken_back: entry.taken_back,
-            boundary: entry.boundary.as_ref().map(Boundary::from),
-            commits: entry.commits.clone(),
-            forked: entry.forked.as_ref().map(Forked::from),
-            pinned: entry.pinned,
-            head: entry.head.as_ref().map(Head::from),
-            files: is_known.then(|| (entry.files.len() + entry.more_files) as u64),
-            additions: lines.map(|(additions, _)| additions as u64),
-            deletions: lines.map(|(_, deletions)| deletions as u64),
-            changes: entry.files.iter().map(LoggedFile::from).collect(),
-            damaged: entry.damaged,
-            gap: entry.gap.as_ref().map(Gap::from),
-        }
+wire! {
+    /// One operation of the log.
+    pub struct LogEntry from ctrlz::TimelineEntry {
+        /// Id of the operation.
+        pub operation: String,
+        /// Kind of the operation: `baseline`, `step`, `outside`, `restore`, `revert`, `unrevert`,
+        /// `undo`, `redo`, `checkpoint`, `fork`, or a newer one that is not in this list.
+        pub kind: String,
+        /// Time of the operation, in milliseconds since the Unix epoch.
+        pub at_millis: u64,
+        /// Snapshot before the operation; `null` for the oldest operation that is kept.
+        pub before: Option<Hash>,
+        /// Snapshot after the operation.
+        pub after: Hash = |entry| entry.snapshot.wire(),
+        /// Human-readable label.
+        pub label: Option<String>,
+        /// Session of the operation, if no step names it.
+        pub session: Option<String>,
+        /// Steps whose changes the operation holds.
+        pub steps: Vec<LoggedStep>,
+        /// Paths that are attributed to several steps.
+        pub shared: Vec<WirePath>,
+        /// Paths that changed while a step was open and that belong to no step. An undo leaves them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub outside: Vec<WirePath>,
+        /// Steps that the operation undid or, for a redo, restored.
+        pub subjects: Vec<String> = |entry| entry.undone.clone(),
+        /// The undo or revert that the operation reversed.
+        pub takes_back: Option<String>,
+        /// Whether the operation itself was undone.
+        pub taken_back: bool,
+        /// Boundary to which a session was reverted.
+        pub boundary: Option<Boundary>,
+        /// The revert that the operation made final.
+        pub commits: Option<String>,
+        /// Origin of a fork.
+        pub forked: Option<Forked>,
+        /// Whether retention never removes the operation.
+        pub pinned: bool,
+        /// HEAD of the user's git repository at that time.
+        pub head: Option<Head>,
+        /// Number of changed files; `null` for the oldest operation that is kept, or if its snapshots
+        /// cannot be read.
+        pub files: Option<u64> = changed_files,
+        /// Number of added lines; `null` unless all changed files were counted.
+        pub additions: Option<u64> = |entry| counted_lines(entry, |file| file.additions),
+        /// Number of removed lines; `null` in the same cases as `additions`.
+        pub deletions: Option<u64> = |entry| counted_lines(entry, |file| file.deletions),
+        /// The changed files, up to the requested number.
+        pub changes: Vec<LoggedFile> = |entry| entry.files.wire(),
+        /// Whether the snapshots of the operation cannot be read.
+        pub damaged: bool,
+        /// The gap, if the changes were not recorded when they happened because agents worked while the
+        /// disk was full.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub gap: Option<Gap>,
+    }
+
+    /// A step in the log.
+    pub struct LoggedStep from ctrlz::TimelineStep {
+        /// The step.
+        #[serde(flatten)]
+        pub info: StepInfo,
+        /// Whether the step was closed automatically because its agent did not end it.
+        pub inferred: bool,
+        /// Whether the step is currently undone.
+        pub undone: bool,
+        /// Paths that no snapshot holds and that the step created, removed or changed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub uncaptured: Vec<Uncaptured>,
+    }
+
+    /// A changed file in the log.
+    pub struct LoggedFile from ctrlz::TimelineFile {
+        /// The path, relative to the work tree.
+        pub path: WirePath,
+        /// Kind of the change.
+        pub status: ChangeStatus,
+        /// Number of added lines; 0 for binary files.
+        pub additions: u64,
+        /// Number of removed lines; 0 for binary files.
+        pub deletions: u64,
+    }
+
+    /// HEAD of the user's git repository.
+    pub struct Head from ctrlz::Head {
+        /// Name of the branch; `null` if HEAD is detached.
+        pub branch: Option<String>,
+        /// Id of the commit; `null` if there is none yet.
+        pub commit: Option<String>,
     }
 }
 
@@ -226,58 +172,34 @@ pub struct Lost {
     pub uncaptured: Vec<LostUncaptured>,
 }
 
-/// A path that no snapshot holds and that a step removed or changed.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct LostUncaptured {
-    /// The path that was lost.
-    #[serde(flatten)]
-    pub uncaptured: Uncaptured,
-    /// The operation that recorded the loss.
-    pub operation: String,
-    /// Time of that operation, in milliseconds since the Unix epoch.
-    pub at_millis: u64,
-    /// The step that caused the loss.
-    pub step: StepInfo,
-}
-
-impl From<&ctrlz::LostUncaptured> for LostUncaptured {
-    fn from(lost: &ctrlz::LostUncaptured) -> LostUncaptured {
-        LostUncaptured {
-            uncaptured: (&lost.uncaptured).into(),
-            operation: lost.operation.clone(),
-            at_millis: lost.at_millis,
-            step: (&lost.step).into(),
-        }
+wire! {
+    /// A path that no snapshot holds and that a step removed or changed.
+    pub struct LostUncaptured from ctrlz::LostUncaptured {
+        /// The path that was lost.
+        #[serde(flatten)]
+        pub uncaptured: Uncaptured,
+        /// The operation that recorded the loss.
+        pub operation: String,
+        /// Time of that operation, in milliseconds since the Unix epoch.
+        pub at_millis: u64,
+        /// The step that caused the loss.
+        pub step: StepInfo,
     }
-}
 
-/// A file that an older snapshot has and the newest one does not.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct LostFile {
-    /// The path, relative to the work tree.
-    pub path: WirePath,
-    /// The last snapshot that has it.
-    pub snapshot: Hash,
-    /// The operation that recorded the loss.
-    pub operation: String,
-    /// Kind of that operation; see `kind` of the log.
-    pub kind: String,
-    /// Time of that operation, in milliseconds since the Unix epoch.
-    pub at_millis: u64,
-    /// The step that removed the file; `null` if it was not a step.
-    pub step: Option<StepInfo>,
-}
-
-impl From<&ctrlz::LostFile> for LostFile {
-    fn from(lost: &ctrlz::LostFile) -> LostFile {
-        LostFile {
-            path: (&lost.path).into(),
-            snapshot: lost.snapshot.into(),
-            operation: lost.operation.clone(),
-            kind: tag(&lost.kind, "kind"),
-            at_millis: lost.at_millis,
-            step: lost.step.as_ref().map(StepInfo::from),
-        }
+    /// A file that an older snapshot has and the newest one does not.
+    pub struct LostFile from ctrlz::LostFile {
+        /// The path, relative to the work tree.
+        pub path: WirePath,
+        /// The last snapshot that has it.
+        pub snapshot: Hash,
+        /// The operation that recorded the loss.
+        pub operation: String,
+        /// Kind of that operation; see `kind` of the log.
+        pub kind: String,
+        /// Time of that operation, in milliseconds since the Unix epoch.
+        pub at_millis: u64,
+        /// The step that removed the file; `null` if it was not a step.
+        pub step: Option<StepInfo>,
     }
 }
 
@@ -294,33 +216,21 @@ pub struct Versions {
     pub next: Option<u64>,
 }
 
-/// A version of a file.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Version {
-    /// Id of the content; `null` if the file was deleted.
-    pub content: Option<Hash>,
-    /// The first snapshot that has this version.
-    pub snapshot: Hash,
-    /// The operation that recorded this version.
-    pub operation: String,
-    /// Kind of that operation; see `kind` of the log.
-    pub kind: String,
-    /// Time of that operation, in milliseconds since the Unix epoch.
-    pub at_millis: u64,
-    /// The step that made this version; `null` if it was not a step.
-    pub step: Option<StepInfo>,
-}
-
-impl From<&ctrlz::Version> for Version {
-    fn from(version: &ctrlz::Version) -> Version {
-        Version {
-            content: version.content.map(Hash::from),
-            snapshot: version.snapshot.into(),
-            operation: version.operation.clone(),
-            kind: tag(&version.kind, "kind"),
-            at_millis: version.at_millis,
-            step: version.step.as_ref().map(StepInfo::from),
-        }
+wire! {
+    /// A version of a file.
+    pub struct Version from ctrlz::Version {
+        /// Id of the content; `null` if the file was deleted.
+        pub content: Option<Hash>,
+        /// The first snapshot that has this version.
+        pub snapshot: Hash,
+        /// The operation that recorded this version.
+        pub operation: String,
+        /// Kind of that operation; see `kind` of the log.
+        pub kind: String,
+        /// Time of that operation, in milliseconds since the Unix epoch.
+        pub at_millis: u64,
+        /// The step that made this version; `null` if it was not a step.
+        pub step: Option<StepInfo>,
     }
 }
 
@@ -337,51 +247,32 @@ pub struct Blame {
     pub next: Option<u64>,
 }
 
-/// A line and its origin.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct BlameLine {
-    /// The line without its terminator. Bytes that are not UTF-8 are replaced.
-    pub text: String,
-    /// Origin of the line.
-    pub origin: Origin,
-}
-
-impl From<&ctrlz::BlameLine> for BlameLine {
-    fn from(line: &ctrlz::BlameLine) -> BlameLine {
-        BlameLine { text: line.text.clone(), origin: (&line.origin).into() }
+wire! {
+    /// A line and its origin.
+    pub struct BlameLine from ctrlz::BlameLine {
+        /// The line without its terminator. Bytes that are not UTF-8 are replaced.
+        pub text: String,
+        /// Origin of the line.
+        pub origin: Origin,
     }
-}
 
-/// The operation that added a line to a file, or the oldest operation that is kept and has the
-/// line.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Origin {
-    /// Id of the operation.
-    pub operation: String,
-    /// Kind of the operation; see `kind` of the log. `expired` if the operation that added the line
-    /// is no longer kept.
-    pub kind: String,
-    /// Time of the operation, in milliseconds since the Unix epoch.
-    pub at_millis: u64,
-    /// The step; `null` if it was not a step.
-    pub step: Option<StepInfo>,
-    /// Path of the file at that time.
-    pub path: WirePath,
-    /// The gap during which the line was written, if nothing could be recorded then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gap: Option<Gap>,
-}
-
-impl From<&ctrlz::Origin> for Origin {
-    fn from(origin: &ctrlz::Origin) -> Origin {
-        Origin {
-            operation: origin.operation.clone(),
-            kind: if origin.expired { "expired".into() } else { tag(&origin.kind, "kind") },
-            at_millis: origin.at_millis,
-            step: origin.step.as_ref().map(StepInfo::from),
-            path: (&origin.path).into(),
-            gap: origin.gap.as_ref().map(Gap::from),
-        }
+    /// The operation that added a line to a file, or the oldest operation that is kept and has the
+    /// line.
+    pub struct Origin from ctrlz::Origin {
+        /// Id of the operation.
+        pub operation: String,
+        /// Kind of the operation; see `kind` of the log. `expired` if the operation that added the line
+        /// is no longer kept.
+        pub kind: String = |origin| if origin.expired { "expired".to_owned() } else { origin.kind.wire() },
+        /// Time of the operation, in milliseconds since the Unix epoch.
+        pub at_millis: u64,
+        /// The step; `null` if it was not a step.
+        pub step: Option<StepInfo>,
+        /// Path of the file at that time.
+        pub path: WirePath,
+        /// The gap during which the line was written, if nothing could be recorded then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub gap: Option<Gap>,
     }
 }
 
@@ -392,57 +283,33 @@ pub struct Checkpoints {
     pub checkpoints: Vec<Checkpoint>,
 }
 
-/// A named snapshot.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Checkpoint {
-    /// Name of the ref in the store.
-    pub name: String,
-    /// Label given by the user.
-    pub label: Option<String>,
-    /// Whether pruning and retention never remove the checkpoint.
-    pub pinned: bool,
-    /// Session of the checkpoint.
-    pub session: Option<String>,
-    /// The snapshot.
-    pub snapshot: Hash,
-    /// The operation.
-    pub operation: String,
-    /// Time of creation, in milliseconds since the Unix epoch.
-    pub at_millis: u64,
-}
-
-impl From<&ctrlz::Checkpoint> for Checkpoint {
-    fn from(checkpoint: &ctrlz::Checkpoint) -> Checkpoint {
-        Checkpoint {
-            name: checkpoint.name.clone(),
-            label: checkpoint.label.clone(),
-            pinned: checkpoint.pinned,
-            session: checkpoint.session.clone(),
-            snapshot: checkpoint.snapshot.into(),
-            operation: checkpoint.operation.clone(),
-            at_millis: checkpoint.at_millis,
-        }
+wire! {
+    /// A named snapshot.
+    pub struct Checkpoint from ctrlz::Checkpoint {
+        /// Name of the ref in the store.
+        pub name: String,
+        /// Label given by the user.
+        pub label: Option<String>,
+        /// Whether pruning and retention never remove the checkpoint.
+        pub pinned: bool,
+        /// Session of the checkpoint.
+        pub session: Option<String>,
+        /// The snapshot.
+        pub snapshot: Hash,
+        /// The operation.
+        pub operation: String,
+        /// Time of creation, in milliseconds since the Unix epoch.
+        pub at_millis: u64,
     }
-}
 
-/// A checkpoint that was just created.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct CheckpointMade {
-    /// The checkpoint.
-    #[serde(flatten)]
-    pub checkpoint: Checkpoint,
-    /// Whether nothing is missing because of a failure.
-    pub complete: bool,
-    /// Paths that the snapshot does not hold, with the reasons.
-    pub skipped: Vec<Skipped>,
-}
-
-impl From<&ctrlz::Checkpoint> for CheckpointMade {
-    fn from(checkpoint: &ctrlz::Checkpoint) -> CheckpointMade {
-        CheckpointMade {
-            checkpoint: checkpoint.into(),
-            complete: is_complete(&checkpoint.skipped),
-            skipped: all_skipped(&checkpoint.skipped),
-        }
+    /// A checkpoint that was just created.
+    pub struct CheckpointMade from ctrlz::Checkpoint {
+        /// The checkpoint.
+        #[serde(flatten)]
+        pub checkpoint: Checkpoint = |checkpoint| checkpoint.wire(),
+        /// Whether nothing is missing because of a failure.
+        pub complete: bool = |checkpoint| is_complete(&checkpoint.skipped),
+        /// Paths that the snapshot does not hold, with the reasons.
+        pub skipped: Vec<Skipped>,
     }
 }

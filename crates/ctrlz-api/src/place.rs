@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ctrlz::{ObjectId, Retention, Workspace};
+use ctrlz::{IgnoredFiles, ObjectId, Retention, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -54,28 +54,6 @@ pub enum Profile {
     /// The behaviour of OpenCode: new files above 2 MiB are skipped, only git work trees are
     /// protected, and files that are ignored now are not reported as changed.
     Opencode,
-}
-
-/// The ignored files that are kept beside a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum IgnoredFiles {
-    /// Small files in directories that are not ignored, and files that a tool names.
-    Small,
-    /// Files that a tool names.
-    Named,
-    /// None.
-    None,
-}
-
-impl From<IgnoredFiles> for ctrlz::IgnoredFiles {
-    fn from(files: IgnoredFiles) -> ctrlz::IgnoredFiles {
-        match files {
-            IgnoredFiles::Small => ctrlz::IgnoredFiles::Small,
-            IgnoredFiles::Named => ctrlz::IgnoredFiles::Named,
-            IgnoredFiles::None => ctrlz::IgnoredFiles::None,
-        }
-    }
 }
 
 /// Options of a call. All are optional.

@@ -1,11 +1,14 @@
 //! Plans and reports of all operations that change files, as JSON.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
 use crate::session::{Gap, StepInfo, Uncaptured};
-use crate::snapshot::{Recovery, tag};
+use crate::snapshot::Recovery;
+use crate::wire::{Wire, wire};
 
 /// The action of a plan on one path.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -37,9 +40,9 @@ pub enum ActionKind {
     RemoveDirectory,
 }
 
-impl From<&ctrlz::Action> for Action {
-    fn from(action: &ctrlz::Action) -> Action {
-        let (kind, mode) = match action {
+impl Wire<Action> for ctrlz::Action {
+    fn wire(&self) -> Action {
+        let (kind, mode) = match self {
             ctrlz::Action::Create { .. } => (ActionKind::Create, None),
             ctrlz::Action::Overwrite { .. } => (ActionKind::Overwrite, None),
             ctrlz::Action::Remove { .. } => (ActionKind::Remove, None),
@@ -47,206 +50,149 @@ impl From<&ctrlz::Action> for Action {
             ctrlz::Action::CreateDirectory { .. } => (ActionKind::CreateDirectory, None),
             ctrlz::Action::RemoveDirectory { .. } => (ActionKind::RemoveDirectory, None),
         };
-        Action { action: kind, path: action.path().into(), mode }
+        Action { action: kind, path: self.path().into(), mode }
     }
 }
 
-/// A path that is left unchanged.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Kept {
-    /// The path, relative to the work tree.
-    pub path: WirePath,
-    /// Reason: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`,
-    /// `cannot_be_saved`, `directory_in_the_way`, `file_in_the_way`, `read_only_directory`,
-    /// `special_bits_dropped`, `contradiction`, `in_use`, `unit`, `process_file`, or a newer one
-    /// that is not in this list.
-    pub reason: String,
-    /// Whether this makes the result incomplete.
-    pub failure: bool,
-    /// Human-readable reason.
-    pub text: String,
-}
-
-impl From<&ctrlz::Kept> for Kept {
-    fn from(kept: &ctrlz::Kept) -> Kept {
-        Kept {
-            path: (&kept.path).into(),
-            reason: kept.reason.code().to_owned(),
-            failure: kept.reason.is_failure(),
-            text: kept.reason.describe(),
-        }
+wire! {
+    /// A path that is left unchanged.
+    pub struct Kept from ctrlz::Kept {
+        /// The path, relative to the work tree.
+        pub path: WirePath,
+        /// Reason: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`,
+        /// `cannot_be_saved`, `directory_in_the_way`, `file_in_the_way`, `read_only_directory`,
+        /// `special_bits_dropped`, `contradiction`, `in_use`, `unit`, `process_file`, or a newer one
+        /// that is not in this list.
+        pub reason: String = |kept| kept.reason.code().to_owned(),
+        /// Whether this makes the result incomplete.
+        pub failure: bool = |kept| kept.reason.is_failure(),
+        /// Human-readable reason.
+        pub text: String = |kept| kept.reason.describe(),
     }
 }
 
-fn actions(actions: &[ctrlz::Action]) -> Vec<Action> {
-    actions.iter().map(Action::from).collect()
-}
-
-fn all_kept(kept: &[ctrlz::Kept]) -> Vec<Kept> {
-    kept.iter().map(Kept::from).collect()
-}
-
-/// The exact actions of a restore or revert.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Plan {
-    /// The actions, one per path.
-    pub actions: Vec<Action>,
-    /// Paths that the request covers and that are left unchanged.
-    pub kept: Vec<Kept>,
-    /// Files for which the kernel could not determine whether other processes have them open.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_checked: Vec<WirePath>,
-    /// Hash of the plan. A call with this value as `plan` fails if it would do anything else.
-    pub hash: Hash,
-    /// The number of files that it removes and the number of all files, if the share is unusual.
-    #[serde(skip)]
-    pub mass_removal: Option<(u64, u64)>,
-}
-
-impl From<&ctrlz::Plan> for Plan {
-    fn from(plan: &ctrlz::Plan) -> Plan {
-        Plan {
-            actions: actions(&plan.actions),
-            kept: all_kept(&plan.kept),
-            not_checked: plan.not_checked.iter().map(WirePath::from).collect(),
-            hash: plan.hash.into(),
-            mass_removal: plan.mass_removal,
-        }
+wire! {
+    /// The exact actions of a restore or revert.
+    pub struct Plan from ctrlz::Plan {
+        /// The actions, one per path.
+        pub actions: Vec<Action>,
+        /// Paths that the request covers and that are left unchanged.
+        pub kept: Vec<Kept>,
+        /// Files for which the kernel could not determine whether other processes have them open.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub not_checked: Vec<WirePath>,
+        /// Hash of the plan. A call with this value as `plan` fails if it would do anything else.
+        pub hash: Hash,
+        /// The number of files that it removes and the number of all files, if the share is unusual.
+        #[serde(skip)]
+        pub mass_removal: Option<(u64, u64)>,
     }
-}
 
-/// Report of a restore or revert.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct RestoreReport {
-    /// Whether the request was carried out completely.
-    pub complete: bool,
-    /// The snapshot taken before anything changed.
-    pub safety: Hash,
-    /// The operation that recorded it. Restoring this operation undoes everything, including
-    /// permissions.
-    pub safety_operation: String,
-    /// The snapshot taken afterwards.
-    pub after: Hash,
-    /// The actions that were done.
-    pub done: Vec<Action>,
-    /// Paths that the request covers and that were left unchanged.
-    pub kept: Vec<Kept>,
-    /// Files for which the kernel could not determine whether other processes have them open.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_checked: Vec<WirePath>,
-    /// Names of replaced files that another process changed during the swap and that were kept.
-    pub left: Vec<String>,
-    /// An interrupted restore that was finished before this one.
-    pub recovered: Option<Recovery>,
-    /// Reason why the state afterwards could not be recorded; `null` if it was. The actions in
-    /// `done` took effect in either case.
-    pub not_recorded: Option<String>,
-}
-
-impl From<&ctrlz::RestoreReport> for RestoreReport {
-    fn from(report: &ctrlz::RestoreReport) -> RestoreReport {
-        RestoreReport {
-            complete: report.is_complete(),
-            safety: report.safety.into(),
-            safety_operation: report.safety_operation.clone(),
-            after: report.after.into(),
-            done: actions(&report.done),
-            kept: all_kept(&report.kept),
-            not_checked: report.not_checked.iter().map(WirePath::from).collect(),
-            left: report.left.clone(),
-            recovered: report.recovered.as_ref().map(Recovery::from),
-            not_recorded: report.not_recorded.clone(),
-        }
+    /// Report of a restore or revert.
+    pub struct RestoreReport from ctrlz::RestoreReport {
+        /// Whether the request was carried out completely.
+        pub complete: bool = ctrlz::RestoreReport::is_complete,
+        /// The snapshot taken before anything changed.
+        pub safety: Hash,
+        /// The operation that recorded it. Restoring this operation undoes everything, including
+        /// permissions.
+        pub safety_operation: String,
+        /// The snapshot taken afterwards.
+        pub after: Hash,
+        /// The actions that were done.
+        pub done: Vec<Action>,
+        /// Paths that the request covers and that were left unchanged.
+        pub kept: Vec<Kept>,
+        /// Files for which the kernel could not determine whether other processes have them open.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub not_checked: Vec<WirePath>,
+        /// Names of replaced files that another process changed during the swap and that were kept.
+        pub left: Vec<String>,
+        /// An interrupted restore that was finished before this one.
+        pub recovered: Option<Recovery>,
+        /// Reason why the state afterwards could not be recorded; `null` if it was. The actions in
+        /// `done` took effect in either case.
+        pub not_recorded: Option<String>,
     }
-}
 
-/// A file that is left unchanged because the change cannot be undone in it.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Conflict {
-    /// The file.
-    pub path: WirePath,
-    /// Reason: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or a newer one
-    /// that is not in this list.
-    pub reason: String,
-    /// Human-readable reason.
-    pub why: String,
-}
+    /// A file that is left unchanged because the change cannot be undone in it.
+    pub struct Conflict from ctrlz::Conflict {
+        /// The file.
+        pub path: WirePath,
+        /// Reason: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or a newer one
+        /// that is not in this list.
+        pub reason: String,
+        /// Human-readable reason.
+        pub why: String,
+    }
 
-/// Report of an undo or redo, or of its plan.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct UndoReport {
-    /// Whether everything was undone.
-    pub complete: bool,
-    /// The steps that it undoes or redoes, oldest first.
-    pub steps: Vec<String>,
-    /// The restore, recover or revert that it undoes instead of steps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub takes_back: Option<String>,
-    /// The actions, one per path.
-    pub done: Vec<Action>,
-    /// Files left unchanged because later changes do not merge.
-    pub conflicts: Vec<Conflict>,
-    /// Changes of ignored files that are left because the request did not include them.
-    pub ignored: Vec<Conflict>,
-    /// Files left unchanged for other reasons.
-    pub kept: Vec<Kept>,
-    /// Files for which the kernel could not determine whether other processes have them open.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_checked: Vec<WirePath>,
-    /// Paths that no snapshot holds and that the steps created, removed or changed. They are left
-    /// unchanged; `loss` marks those that are lost.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub uncaptured: Vec<Uncaptured>,
-    /// Paths outside of the work tree that the steps changed. They are put back only if the request
-    /// sets `outside`; paths left unchanged then make the report incomplete.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub outside: Vec<OutsideChange>,
-    /// Steps that were requested and cannot be undone because the state before them has expired.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub expired: Vec<Expired>,
-    /// Newer changes of agents that are left because they were not recorded as steps.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unrecorded: Vec<Unrecorded>,
-    /// Hash of the plan. A call with this value as `plan` fails if it would do anything else.
-    pub plan: Hash,
-    /// The operation that recorded the state before. Restoring it reverses this undo completely.
-    pub safety_operation: Option<String>,
-    /// The snapshot afterwards; `null` if nothing changed.
-    pub after: Option<Hash>,
-    /// Names of replaced files that could not be removed.
-    pub left: Vec<String>,
-    /// Reason why the undo could not be recorded; `null` if it was. The actions in `done` took
-    /// effect in either case.
-    pub not_recorded: Option<String>,
-    /// A git command that moves the user's repository back. It is never run by ctrlz.
-    pub git_hint: Option<String>,
-    /// An interrupted restore that was finished before this one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recovered: Option<Recovery>,
-    /// The number of files that a plan removes and the number of all files, if the share is
-    /// unusual.
-    #[serde(skip)]
-    pub mass_removal: Option<(u64, u64)>,
-    /// Whether the request asked to put back paths outside of the work tree.
-    #[serde(skip)]
-    pub outside_asked: bool,
-}
+    /// Report of an undo or redo, or of its plan.
+    pub struct UndoReport from ctrlz::UndoReport {
+        /// Whether everything was undone.
+        pub complete: bool = ctrlz::UndoReport::is_complete,
+        /// The steps that it undoes or redoes, oldest first.
+        pub steps: Vec<String>,
+        /// The restore, recover or revert that it undoes instead of steps.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub takes_back: Option<String>,
+        /// The actions, one per path.
+        pub done: Vec<Action>,
+        /// Files left unchanged because later changes do not merge.
+        pub conflicts: Vec<Conflict>,
+        /// Changes of ignored files that are left because the request did not include them.
+        pub ignored: Vec<Conflict>,
+        /// Files left unchanged for other reasons.
+        pub kept: Vec<Kept>,
+        /// Files for which the kernel could not determine whether other processes have them open.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub not_checked: Vec<WirePath>,
+        /// Paths that no snapshot holds and that the steps created, removed or changed. They are left
+        /// unchanged; `loss` marks those that are lost.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub uncaptured: Vec<Uncaptured>,
+        /// Paths outside of the work tree that the steps changed. They are put back only if the request
+        /// sets `outside`; paths left unchanged then make the report incomplete.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub outside: Vec<OutsideChange>,
+        /// Steps that were requested and cannot be undone because the state before them has expired.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub expired: Vec<Expired>,
+        /// Newer changes of agents that are left because they were not recorded as steps.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub unrecorded: Vec<Unrecorded>,
+        /// Hash of the plan. A call with this value as `plan` fails if it would do anything else.
+        pub plan: Hash,
+        /// The operation that recorded the state before. Restoring it reverses this undo completely.
+        pub safety_operation: Option<String>,
+        /// The snapshot afterwards; `null` if nothing changed.
+        pub after: Option<Hash>,
+        /// Names of replaced files that could not be removed.
+        pub left: Vec<String>,
+        /// Reason why the undo could not be recorded; `null` if it was. The actions in `done` took
+        /// effect in either case.
+        pub not_recorded: Option<String>,
+        /// A git command that moves the user's repository back. It is never run by ctrlz.
+        pub git_hint: Option<String>,
+        /// An interrupted restore that was finished before this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub recovered: Option<Recovery>,
+        /// The number of files that a plan removes and the number of all files, if the share is
+        /// unusual.
+        #[serde(skip)]
+        pub mass_removal: Option<(u64, u64)>,
+        /// Whether the request asked to put back paths outside of the work tree.
+        #[serde(skip)]
+        pub outside_asked: bool,
+    }
 
-/// Changes of an agent that cannot be undone because they were not recorded as steps.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Unrecorded {
-    /// The operation that recorded all of them later.
-    pub operation: String,
-    /// The operation before it. Restoring that one undoes everything since.
-    pub before: String,
-    /// Reason for the gap, and the turns that are missing.
-    pub gap: Gap,
-}
-
-impl From<&ctrlz::Unrecorded> for Unrecorded {
-    fn from(unrecorded: &ctrlz::Unrecorded) -> Unrecorded {
-        let ctrlz::Unrecorded { operation, before, gap } = unrecorded;
-        Unrecorded { operation: operation.clone(), before: before.clone(), gap: gap.into() }
+    /// Changes of an agent that cannot be undone because they were not recorded as steps.
+    pub struct Unrecorded from ctrlz::Unrecorded {
+        /// The operation that recorded all of them later.
+        pub operation: String,
+        /// The operation before it. Restoring that one undoes everything since.
+        pub before: String,
+        /// Reason for the gap, and the turns that are missing.
+        pub gap: Gap,
     }
 }
 
@@ -271,8 +217,8 @@ pub struct OutsideChange {
     pub why: Option<String>,
 }
 
-impl From<&ctrlz::OutsideChange> for OutsideChange {
-    fn from(change: &ctrlz::OutsideChange) -> OutsideChange {
+impl Wire<OutsideChange> for ctrlz::OutsideChange {
+    fn wire(&self) -> OutsideChange {
         use ctrlz::{OutsideAction, OutsideKept};
         let kind = |action| match action {
             OutsideAction::Create => (ActionKind::Create, None),
@@ -281,8 +227,8 @@ impl From<&ctrlz::OutsideChange> for OutsideChange {
             OutsideAction::SetMode { mode } => (ActionKind::SetMode, Some(mode)),
             OutsideAction::CreateDirectory => (ActionKind::CreateDirectory, None),
         };
-        let action = change.action.map(kind);
-        let kept = change.kept.as_ref().map(|kept| match kept {
+        let action = self.action.map(kind);
+        let kept = self.kept.as_ref().map(|kept| match kept {
             OutsideKept::NotAsked => "not_asked",
             OutsideKept::ChangedSince => "changed_since",
             OutsideKept::NotCaptured { .. } => "not_captured",
@@ -295,56 +241,39 @@ impl From<&ctrlz::OutsideChange> for OutsideChange {
             _ => "failed",
         });
         OutsideChange {
-            root: change.root.as_path().into(),
-            path: change.path.as_path().into(),
+            root: self.root.as_path().into(),
+            path: self.path.as_path().into(),
             action: action.map(|(kind, _)| kind),
             mode: action.and_then(|(_, mode)| mode),
             kept: kept.map(str::to_owned),
-            why: change.kept.as_ref().map(ctrlz::OutsideKept::describe),
+            why: self.kept.as_ref().map(ctrlz::OutsideKept::describe),
         }
     }
 }
 
-/// A captured repository that was restored to another directory.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct RecoveredRepository {
-    /// Whether the repository was restored completely.
-    pub complete: bool,
-    /// Original path.
-    pub from: WirePath,
-    /// Path of the restored copy.
-    pub into: WirePath,
-    /// Time of the capture, in milliseconds since the Unix epoch.
-    pub at_millis: u64,
-    /// Number of files that were written.
-    pub files: u64,
-    /// Paths that are missing in the capture.
-    pub missing: Vec<Missing>,
-}
+wire! {
+    /// A captured repository that was restored to another directory.
+    pub struct RecoveredRepository from ctrlz::RecoveredRepository {
+        /// Whether the repository was restored completely.
+        pub complete: bool = |recovered| recovered.missing.is_empty(),
+        /// Original path.
+        pub from: WirePath,
+        /// Path of the restored copy.
+        pub into: WirePath,
+        /// Time of the capture, in milliseconds since the Unix epoch.
+        pub at_millis: u64,
+        /// Number of files that were written.
+        pub files: u64,
+        /// Paths that are missing in the capture.
+        pub missing: Vec<Missing>,
+    }
 
-/// A path that is missing in a capture.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Missing {
-    /// The absolute path.
-    pub path: WirePath,
-    /// Reason why it was not captured.
-    pub why: String,
-}
-
-impl From<&ctrlz::RecoveredRepository> for RecoveredRepository {
-    fn from(recovered: &ctrlz::RecoveredRepository) -> RecoveredRepository {
-        let missing = |(path, why): &(std::path::PathBuf, String)| Missing {
-            path: path.as_path().into(),
-            why: why.clone(),
-        };
-        RecoveredRepository {
-            complete: recovered.missing.is_empty(),
-            from: recovered.from.as_path().into(),
-            into: recovered.into.as_path().into(),
-            at_millis: recovered.at_millis,
-            files: recovered.files,
-            missing: recovered.missing.iter().map(missing).collect(),
-        }
+    /// A path that is missing in a capture.
+    pub struct Missing from (PathBuf, String) {
+        /// The absolute path.
+        pub path: WirePath = |(path, _)| path.wire(),
+        /// Reason why it was not captured.
+        pub why: String = |(_, why)| why.clone(),
     }
 }
 
@@ -362,47 +291,14 @@ pub struct Expired {
     pub info: Option<StepInfo>,
 }
 
-impl From<&ctrlz::Expired> for Expired {
-    fn from(expired: &ctrlz::Expired) -> Expired {
-        let step = expired.step.as_ref();
+impl Wire<Expired> for ctrlz::Expired {
+    fn wire(&self) -> Expired {
+        let step = self.step.as_ref();
         Expired {
-            session: expired.session.clone(),
+            session: self.session.clone(),
             step: step.map(|step| step.step.clone()),
             label: step.and_then(|step| step.label.clone()),
             info: step.map(StepInfo::from),
-        }
-    }
-}
-
-impl From<&ctrlz::UndoReport> for UndoReport {
-    fn from(report: &ctrlz::UndoReport) -> UndoReport {
-        let conflict = |conflict: &ctrlz::Conflict| Conflict {
-            path: (&conflict.path).into(),
-            reason: tag(&conflict.reason, "reason"),
-            why: conflict.why.clone(),
-        };
-        UndoReport {
-            complete: report.is_complete(),
-            steps: report.steps.clone(),
-            takes_back: report.takes_back.clone(),
-            done: actions(&report.done),
-            conflicts: report.conflicts.iter().map(conflict).collect(),
-            ignored: report.ignored.iter().map(conflict).collect(),
-            kept: all_kept(&report.kept),
-            not_checked: report.not_checked.iter().map(WirePath::from).collect(),
-            uncaptured: report.uncaptured.iter().map(Uncaptured::from).collect(),
-            outside: report.outside.iter().map(OutsideChange::from).collect(),
-            expired: report.expired.iter().map(Expired::from).collect(),
-            unrecorded: report.unrecorded.iter().map(Unrecorded::from).collect(),
-            plan: report.plan.into(),
-            safety_operation: report.safety_operation.clone(),
-            after: report.after.map(Hash::from),
-            left: report.left.clone(),
-            not_recorded: report.not_recorded.clone(),
-            git_hint: report.git_hint.clone(),
-            mass_removal: report.mass_removal,
-            outside_asked: report.outside_asked,
-            recovered: report.recovered.as_ref().map(Recovery::from),
         }
     }
 }

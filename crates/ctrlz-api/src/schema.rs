@@ -5,7 +5,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::care::Doctor;
-use crate::error::{Fault, KINDS, WireError, code};
+use crate::error::{KINDS, WireError, code};
 use crate::exchange::{Adopted, Exported, Imported, Installation, Pulled, Pushed, Relinked};
 use crate::method::{Access, METHODS, Method};
 use crate::place::Place;
@@ -168,32 +168,4 @@ fn errors() -> Vec<Value> {
         })
     };
     KINDS.iter().map(entry).collect()
-}
-
-/// Returns the table of methods for the documentation.
-pub fn methods_table() -> String {
-    let mut table = String::from("| method | what it does | own errors |\n|---|---|---|\n");
-    for Method { name, about, errors, .. } in METHODS.iter() {
-        let errors: Vec<String> = errors.iter().map(|kind| format!("`{kind}`")).collect();
-        table.push_str(&format!("| `{name}` | {about} | {} |\n", errors.join(", ")));
-    }
-    table
-}
-
-/// Returns the table of errors for the documentation.
-pub fn errors_table() -> String {
-    let mut table = String::from("| kind | fault | code | meaning |\n|---|---|---|---|\n");
-    for kind in KINDS.iter() {
-        let fault = match kind.fault {
-            Fault::Protocol => "protocol",
-            Fault::Caller => "caller",
-            Fault::Conflict => "conflict",
-            Fault::Refused => "refused",
-            Fault::Disabled => "disabled",
-            Fault::Machine => "machine",
-        };
-        let code = code(kind.kind, kind.fault);
-        table.push_str(&format!("| `{}` | {fault} | {code} | {} |\n", kind.kind, kind.about));
-    }
-    table
 }

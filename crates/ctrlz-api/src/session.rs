@@ -6,142 +6,86 @@ use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
 use crate::put_back::RestoreReport;
-use crate::snapshot::{Change, Skipped, all_skipped, is_complete, tag};
+use crate::snapshot::{Change, Skipped, is_complete};
+use crate::wire::wire;
 
-/// Description of a step: one tool call or one turn.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct StepInfo {
-    /// Id of the step.
-    pub step: String,
-    /// Session of the step.
-    pub session: String,
-    /// Message (turn) of the step.
-    pub message: Option<String>,
-    /// Part of the message.
-    pub part: Option<String>,
-    /// Name of the tool.
-    pub tool: Option<String>,
-    /// Human-readable label.
-    pub label: Option<String>,
-    /// Name of the agent.
-    pub who: Option<String>,
-    /// The turn of another session for which this session works as a sub-agent.
-    pub parent: Option<ParentTurn>,
-}
-
-impl From<&ctrlz::StepInfo> for StepInfo {
-    fn from(info: &ctrlz::StepInfo) -> StepInfo {
-        let ctrlz::StepInfo { step, session, message, part, tool, label, who, parent } =
-            info.clone();
-        let parent = parent.map(ParentTurn::from);
-        StepInfo { step, session, message, part, tool, label, who, parent }
+wire! {
+    /// Description of a step: one tool call or one turn.
+    pub struct StepInfo from ctrlz::StepInfo {
+        /// Id of the step.
+        pub step: String,
+        /// Session of the step.
+        pub session: String,
+        /// Message (turn) of the step.
+        pub message: Option<String>,
+        /// Part of the message.
+        pub part: Option<String>,
+        /// Name of the tool.
+        pub tool: Option<String>,
+        /// Human-readable label.
+        pub label: Option<String>,
+        /// Name of the agent.
+        pub who: Option<String>,
+        /// The turn of another session for which this session works as a sub-agent.
+        pub parent: Option<ParentTurn>,
     }
-}
 
-/// A turn for which other sessions work.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct ParentTurn {
-    /// Session of the turn.
-    pub session: String,
-    /// Message of the turn, if it is known.
-    pub message: Option<String>,
-}
-
-impl From<ctrlz::ParentTurn> for ParentTurn {
-    fn from(turn: ctrlz::ParentTurn) -> ParentTurn {
-        let ctrlz::ParentTurn { session, message } = turn;
-        ParentTurn { session, message }
+    /// A turn for which other sessions work.
+    pub struct ParentTurn from ctrlz::ParentTurn {
+        /// Session of the turn.
+        pub session: String,
+        /// Message of the turn, if it is known.
+        pub message: Option<String>,
     }
-}
 
-/// A step that was begun.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct StepBegun {
-    /// Id of the step.
-    pub step: String,
-    /// Snapshot before the step.
-    pub before: Hash,
-    /// Whether nothing is missing in that snapshot because of a failure.
-    pub complete: bool,
-    /// Paths that the snapshot does not hold, with the reasons.
-    pub skipped: Vec<Skipped>,
-    /// Number of blobs that were still borrowed from the user's repository when the step began.
-    pub borrowed: u64,
-    /// Ignored or large files that the tool names and that were not captured, because they exceed
-    /// the size limit, the quota or the time limit.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_kept: Vec<WirePath>,
-}
-
-impl From<&ctrlz::StepBegun> for StepBegun {
-    fn from(begun: &ctrlz::StepBegun) -> StepBegun {
-        StepBegun {
-            step: begun.step.clone(),
-            before: begun.before.into(),
-            complete: is_complete(&begun.skipped),
-            skipped: all_skipped(&begun.skipped),
-            not_kept: begun.not_kept.iter().map(WirePath::from).collect(),
-            borrowed: begun.borrowed,
-        }
+    /// A step that was begun.
+    pub struct StepBegun from ctrlz::StepBegun {
+        /// Id of the step.
+        pub step: String,
+        /// Snapshot before the step.
+        pub before: Hash,
+        /// Whether nothing is missing in that snapshot because of a failure.
+        pub complete: bool = |begun| is_complete(&begun.skipped),
+        /// Paths that the snapshot does not hold, with the reasons.
+        pub skipped: Vec<Skipped>,
+        /// Number of blobs that were still borrowed from the user's repository when the step began.
+        pub borrowed: u64,
+        /// Ignored or large files that the tool names and that were not captured, because they exceed
+        /// the size limit, the quota or the time limit.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub not_kept: Vec<WirePath>,
     }
-}
 
-/// A step that was ended.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct StepEnded {
-    /// Id of the step.
-    pub step: String,
-    /// Snapshot before the step.
-    pub before: Hash,
-    /// Snapshot after the step.
-    pub after: Hash,
-    /// Paths that changed in between, by any process.
-    pub files: Vec<WirePath>,
-    /// Whether nothing is missing in the later snapshot because of a failure.
-    pub complete: bool,
-    /// Paths that the later snapshot does not hold, with the reasons.
-    pub skipped: Vec<Skipped>,
-    /// Paths that no snapshot holds and that the step created, removed or changed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub uncaptured: Vec<Uncaptured>,
-}
-
-/// A path that no snapshot holds and that a step created, removed or changed.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Uncaptured {
-    /// The path, relative to the work tree.
-    pub path: WirePath,
-    /// Change made by the step: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or a
-    /// newer one that is not in this list.
-    pub change: String,
-    /// Whether undo cannot restore the previous state. Otherwise the path is excluded by policy.
-    pub loss: bool,
-    /// Human-readable description of the change and of the reason why the path was not captured.
-    pub text: String,
-}
-
-impl From<&ctrlz::Uncaptured> for Uncaptured {
-    fn from(lost: &ctrlz::Uncaptured) -> Uncaptured {
-        Uncaptured {
-            path: WirePath::from_bytes(&*lost.path),
-            change: tag(&lost.change, "change"),
-            loss: lost.is_loss(),
-            text: lost.describe(),
-        }
+    /// A step that was ended.
+    pub struct StepEnded from ctrlz::StepEnded {
+        /// Id of the step.
+        pub step: String,
+        /// Snapshot before the step.
+        pub before: Hash,
+        /// Snapshot after the step.
+        pub after: Hash,
+        /// Paths that changed in between, by any process.
+        pub files: Vec<WirePath>,
+        /// Whether nothing is missing in the later snapshot because of a failure.
+        pub complete: bool = |ended| is_complete(&ended.skipped),
+        /// Paths that the later snapshot does not hold, with the reasons.
+        pub skipped: Vec<Skipped>,
+        /// Paths that no snapshot holds and that the step created, removed or changed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub uncaptured: Vec<Uncaptured>,
     }
-}
 
-impl From<&ctrlz::StepEnded> for StepEnded {
-    fn from(ended: &ctrlz::StepEnded) -> StepEnded {
-        StepEnded {
-            step: ended.step.clone(),
-            before: ended.before.into(),
-            after: ended.after.into(),
-            files: ended.files.iter().map(WirePath::from).collect(),
-            complete: is_complete(&ended.skipped),
-            skipped: all_skipped(&ended.skipped),
-            uncaptured: ended.uncaptured.iter().map(Uncaptured::from).collect(),
-        }
+    /// A path that no snapshot holds and that a step created, removed or changed.
+    pub struct Uncaptured from ctrlz::Uncaptured {
+        /// The path, relative to the work tree, or absolute if it lies outside.
+        pub path: WirePath = |lost| WirePath::from_bytes(&*lost.path),
+        /// Change made by the step: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or a
+        /// newer one that is not in this list.
+        pub change: String,
+        /// Whether undo cannot restore the previous state. Otherwise the path is excluded by policy.
+        pub loss: bool = ctrlz::Uncaptured::is_loss,
+        /// Human-readable description of the change and of the reason why the path was not captured.
+        pub text: String = ctrlz::Uncaptured::describe,
     }
 }
 
@@ -178,41 +122,26 @@ impl OpenSteps {
     }
 }
 
-/// Changes of one step in one operation.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct StepRecord {
-    /// The step.
-    #[serde(flatten)]
-    pub info: StepInfo,
-    /// The operation.
-    pub operation: String,
-    /// Time of the operation, in milliseconds since the Unix epoch.
-    pub at_millis: u64,
-    /// Snapshot before the operation.
-    pub before: Hash,
-    /// Snapshot after the operation.
-    pub after: Hash,
-    /// Paths of the step; `null` for all paths that differ.
-    pub paths: Option<Vec<WirePath>>,
-    /// Whether the step was closed automatically because its agent did not end it.
-    pub inferred: bool,
-    /// Whether the step is currently undone.
-    pub undone: bool,
-}
-
-impl From<&ctrlz::StepRecord> for StepRecord {
-    fn from(record: &ctrlz::StepRecord) -> StepRecord {
-        let paths = record.paths.as_ref();
-        StepRecord {
-            info: (&record.info).into(),
-            operation: record.operation.clone(),
-            at_millis: record.at_millis,
-            before: record.before.into(),
-            after: record.after.into(),
-            paths: paths.map(|paths| paths.iter().map(WirePath::from).collect()),
-            inferred: record.inferred,
-            undone: record.undone,
-        }
+wire! {
+    /// Changes of one step in one operation.
+    pub struct StepRecord from ctrlz::StepRecord {
+        /// The step.
+        #[serde(flatten)]
+        pub info: StepInfo,
+        /// The operation.
+        pub operation: String,
+        /// Time of the operation, in milliseconds since the Unix epoch.
+        pub at_millis: u64,
+        /// Snapshot before the operation.
+        pub before: Hash,
+        /// Snapshot after the operation.
+        pub after: Hash,
+        /// Paths of the step; `null` for all paths that differ.
+        pub paths: Option<Vec<WirePath>>,
+        /// Whether the step was closed automatically because its agent did not end it.
+        pub inferred: bool,
+        /// Whether the step is currently undone.
+        pub undone: bool,
     }
 }
 
@@ -294,142 +223,84 @@ impl Sessions {
     }
 }
 
-/// A session in the log.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct SessionInfo {
-    /// Id of the session.
-    pub session: String,
-    /// Name of the agent, if it was given.
-    pub who: Option<String>,
-    /// The session for which this one works as a sub-agent.
-    pub parent: Option<String>,
-    /// Origin of the session, if it is a fork.
-    pub forked: Option<Forked>,
-    /// Number of steps that changed something.
-    pub steps: u64,
-    /// Number of steps that are currently undone.
-    pub undone: u64,
-    /// Time of its first recorded change, in milliseconds since the Unix epoch.
-    pub first_at_millis: u64,
-    /// Time of its last recorded change, in milliseconds since the Unix epoch.
-    pub last_at_millis: u64,
-    /// Its revert, as long as it can be moved or undone.
-    pub reverted: Option<RevertState>,
-}
-
-impl From<&ctrlz::SessionInfo> for SessionInfo {
-    fn from(info: &ctrlz::SessionInfo) -> SessionInfo {
-        SessionInfo {
-            session: info.session.clone(),
-            who: info.who.clone(),
-            parent: info.parent.clone(),
-            forked: info.forked.as_ref().map(Forked::from),
-            steps: info.steps as u64,
-            undone: info.undone as u64,
-            first_at_millis: info.first_at_millis,
-            last_at_millis: info.last_at_millis,
-            reverted: info.reverted.as_ref().map(RevertState::from),
-        }
+wire! {
+    /// A session in the log.
+    pub struct SessionInfo from ctrlz::SessionInfo {
+        /// Id of the session.
+        pub session: String,
+        /// Name of the agent, if it was given.
+        pub who: Option<String>,
+        /// The session for which this one works as a sub-agent.
+        pub parent: Option<String>,
+        /// Origin of the session, if it is a fork.
+        pub forked: Option<Forked>,
+        /// Number of steps that changed something.
+        pub steps: u64,
+        /// Number of steps that are currently undone.
+        pub undone: u64,
+        /// Time of its first recorded change, in milliseconds since the Unix epoch.
+        pub first_at_millis: u64,
+        /// Time of its last recorded change, in milliseconds since the Unix epoch.
+        pub last_at_millis: u64,
+        /// Its revert, as long as it can be moved or undone.
+        pub reverted: Option<RevertState>,
     }
-}
 
-/// Origin of a forked session.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Forked {
-    /// The session whose history is shared.
-    pub session: String,
-    /// The first message that is not shared; `null` if everything up to the fork is shared.
-    pub message: Option<String>,
-    /// The last operation that is shared.
-    pub operation: String,
-    /// The log of that operation, if the fork has its own directory and log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log: Option<String>,
-}
-
-impl From<&ctrlz::Forked> for Forked {
-    fn from(forked: &ctrlz::Forked) -> Forked {
-        let ctrlz::Forked { session, message, operation, log } = forked.clone();
-        Forked { session, message, operation, log }
+    /// Origin of a forked session.
+    pub struct Forked from ctrlz::Forked {
+        /// The session whose history is shared.
+        pub session: String,
+        /// The first message that is not shared; `null` if everything up to the fork is shared.
+        pub message: Option<String>,
+        /// The last operation that is shared.
+        pub operation: String,
+        /// The log of that operation, if the fork has its own directory and log.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub log: Option<String>,
     }
-}
 
-/// A period in which nothing could be recorded.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Gap {
-    /// Human-readable reason.
-    pub why: String,
-    /// Turns whose steps are missing, oldest first.
-    pub turns: Vec<UnrecordedTurn>,
-}
-
-/// A turn, or part of one, that is missing in the log.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct UnrecordedTurn {
-    /// Name of the agent.
-    pub who: Option<String>,
-    /// Session of the turn.
-    pub session: String,
-    /// The message (turn).
-    pub message: Option<String>,
-}
-
-impl From<&ctrlz::Gap> for Gap {
-    fn from(gap: &ctrlz::Gap) -> Gap {
-        let turn = |turn: &ctrlz::UnrecordedTurn| {
-            let ctrlz::UnrecordedTurn { who, session, message } = turn.clone();
-            UnrecordedTurn { who, session, message }
-        };
-        Gap { why: gap.why.clone(), turns: gap.turns.iter().map(turn).collect() }
+    /// A period in which nothing could be recorded.
+    pub struct Gap from ctrlz::Gap {
+        /// Human-readable reason.
+        pub why: String,
+        /// Turns whose steps are missing, oldest first.
+        pub turns: Vec<UnrecordedTurn>,
     }
-}
 
-/// The point to which a session is reverted.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Boundary {
-    /// The first message that is undone.
-    pub message: String,
-    /// The first part of the message that is undone; `null` if the whole message is.
-    pub part: Option<String>,
-}
-
-impl From<&ctrlz::Boundary> for Boundary {
-    fn from(boundary: &ctrlz::Boundary) -> Boundary {
-        let ctrlz::Boundary { message, part } = boundary.clone();
-        Boundary { message, part }
+    /// A turn, or part of one, that is missing in the log.
+    pub struct UnrecordedTurn from ctrlz::UnrecordedTurn {
+        /// Name of the agent.
+        pub who: Option<String>,
+        /// Session of the turn.
+        pub session: String,
+        /// The message (turn).
+        pub message: Option<String>,
     }
-}
 
-/// A revert that can still be moved or undone.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct RevertState {
-    /// Id of the session.
-    pub session: String,
-    /// The point to which the session is reverted.
-    pub boundary: Boundary,
-    /// The operation that reverted it.
-    pub operation: String,
-    /// Snapshot before the revert.
-    pub before: Hash,
-    /// Snapshot after the revert.
-    pub after: Hash,
-    /// Steps that are undone, oldest first.
-    pub steps: Vec<String>,
-    /// Messages of those steps, oldest first. A commit of the revert removes them.
-    pub messages: Vec<String>,
-}
+    /// The point to which a session is reverted.
+    pub struct Boundary from ctrlz::Boundary {
+        /// The first message that is undone.
+        pub message: String,
+        /// The first part of the message that is undone; `null` if the whole message is.
+        pub part: Option<String>,
+    }
 
-impl From<&ctrlz::RevertState> for RevertState {
-    fn from(state: &ctrlz::RevertState) -> RevertState {
-        RevertState {
-            session: state.session.clone(),
-            boundary: (&state.boundary).into(),
-            operation: state.operation.clone(),
-            before: state.before.into(),
-            after: state.after.into(),
-            steps: state.steps.clone(),
-            messages: state.messages.clone(),
-        }
+    /// A revert that can still be moved or undone.
+    pub struct RevertState from ctrlz::RevertState {
+        /// Id of the session.
+        pub session: String,
+        /// The point to which the session is reverted.
+        pub boundary: Boundary,
+        /// The operation that reverted it.
+        pub operation: String,
+        /// Snapshot before the revert.
+        pub before: Hash,
+        /// Snapshot after the revert.
+        pub after: Hash,
+        /// Steps that are undone, oldest first.
+        pub steps: Vec<String>,
+        /// Messages of those steps, oldest first. A commit of the revert removes them.
+        pub messages: Vec<String>,
     }
 }
 
@@ -465,33 +336,24 @@ pub fn session_of(workspace: &Workspace, message: &str) -> Result<String, Error>
     Ok(last.ok_or_else(unknown)?.session)
 }
 
-/// A session that shares the history of another one.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Fork {
-    /// Id of the new session.
-    pub session: String,
-    /// Origin of the new session.
-    pub forked: Forked,
-    /// The snapshot at which the fork begins.
-    pub snapshot: Hash,
-    /// Directory of the fork's files, if one was requested.
-    pub into: Option<WirePath>,
-    /// Report of the restore into that directory.
-    pub report: Option<RestoreReport>,
-    /// Whether the request was carried out completely.
-    pub complete: bool,
-}
-
-impl From<&ctrlz::Fork> for Fork {
-    fn from(fork: &ctrlz::Fork) -> Fork {
-        Fork {
-            session: fork.session.clone(),
-            forked: (&fork.forked).into(),
-            snapshot: fork.snapshot.into(),
-            into: fork.into.as_deref().map(WirePath::from),
-            report: fork.report.as_ref().map(RestoreReport::from),
-            complete: fork.report.as_ref().is_none_or(ctrlz::RestoreReport::is_complete),
-        }
+wire! {
+    /// A session that shares the history of another one.
+    pub struct Fork from ctrlz::Fork {
+        /// Id of the new session.
+        pub session: String,
+        /// Origin of the new session.
+        pub forked: Forked,
+        /// The snapshot at which the fork begins.
+        pub snapshot: Hash,
+        /// Directory of the fork's files, if one was requested.
+        pub into: Option<WirePath>,
+        /// Report of the restore into that directory.
+        pub report: Option<RestoreReport>,
+        /// Whether the request was carried out completely.
+        pub complete: bool = |fork| match &fork.report {
+            Some(report) => report.is_complete(),
+            None => true,
+        },
     }
 }
 

@@ -1,63 +1,44 @@
 //! Snapshots and the results of reading them, as JSON.
 
-use ctrlz::{SkipReason, base64};
+use ctrlz::{ChangeStatus, Presence, SkipReason, base64};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
+use crate::wire::{Wire, wire};
 
-/// A recorded state of the work tree.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Snapshot {
-    /// Hash of the snapshot: the id of a git tree.
-    pub hash: Hash,
-    /// The operation that recorded it.
-    pub operation: String,
-    /// Whether nothing is missing because of a failure.
-    pub complete: bool,
-    /// Whether it differs from the previous snapshot.
-    pub changed: bool,
-    /// Number of files; of a partial snapshot, the number of rescanned files.
-    pub files: u64,
-    /// Number of files that were read.
-    pub files_read: u64,
-    /// Number of objects that were new to the store.
-    pub objects_written: u64,
-    /// Growth of the store, in bytes.
-    pub bytes_written: u64,
-    /// Number of blobs that are still borrowed from the user's repository.
-    pub borrowed: u64,
-    /// Paths that the snapshot does not hold, with the reasons.
-    pub skipped: Vec<Skipped>,
-    /// An interrupted restore that was finished first.
-    pub recovered: Option<Recovery>,
-    /// Warning mark of the quota that was passed by this snapshot: 50 or 80 percent.
-    pub quota_mark: Option<u64>,
-    /// Whether only the paths reported by a watcher were scanned. Otherwise everything was.
-    pub watched: bool,
-    /// A path for which the user's git index has a wrong id. Nothing is borrowed in that case.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wrong_index: Option<String>,
-}
-
-impl From<&ctrlz::Snapshot> for Snapshot {
-    fn from(snapshot: &ctrlz::Snapshot) -> Snapshot {
-        Snapshot {
-            hash: snapshot.hash.into(),
-            operation: snapshot.operation.clone(),
-            complete: snapshot.is_complete(),
-            changed: snapshot.changed,
-            files: snapshot.files,
-            files_read: snapshot.files_read,
-            objects_written: snapshot.objects_written,
-            bytes_written: snapshot.bytes_written,
-            borrowed: snapshot.borrowed,
-            skipped: all_skipped(&snapshot.skipped),
-            recovered: snapshot.recovered.as_ref().map(Recovery::from),
-            quota_mark: snapshot.quota_mark,
-            watched: snapshot.watched,
-            wrong_index: snapshot.wrong_index.clone(),
-        }
+wire! {
+    /// A recorded state of the work tree.
+    pub struct Snapshot from ctrlz::Snapshot {
+        /// Hash of the snapshot: the id of a git tree.
+        pub hash: Hash,
+        /// The operation that recorded it.
+        pub operation: String,
+        /// Whether nothing is missing because of a failure.
+        pub complete: bool = ctrlz::Snapshot::is_complete,
+        /// Whether it differs from the previous snapshot.
+        pub changed: bool,
+        /// Number of files; of a partial snapshot, the number of rescanned files.
+        pub files: u64,
+        /// Number of files that were read.
+        pub files_read: u64,
+        /// Number of objects that were new to the store.
+        pub objects_written: u64,
+        /// Growth of the store, in bytes.
+        pub bytes_written: u64,
+        /// Number of blobs that are still borrowed from the user's repository.
+        pub borrowed: u64,
+        /// Paths that the snapshot does not hold, with the reasons.
+        pub skipped: Vec<Skipped>,
+        /// An interrupted restore that was finished first.
+        pub recovered: Option<Recovery>,
+        /// Warning mark of the quota that was passed by this snapshot: 50 or 80 percent.
+        pub quota_mark: Option<u64>,
+        /// Whether only the paths reported by a watcher were scanned. Otherwise everything was.
+        pub watched: bool,
+        /// A path for which the user's git index has a wrong id. Nothing is borrowed in that case.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub wrong_index: Option<String>,
     }
 }
 
@@ -78,46 +59,34 @@ impl Disabled {
     }
 }
 
-/// A path that a snapshot does not hold. The state of everything below it is unknown as well.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Skipped {
-    /// The path, relative to the work tree.
-    pub path: WirePath,
-    /// Reason: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`,
-    /// `special`, `other_mount`, `protected_name`, `nested_repository`, `hash_collision`,
-    /// `unreadable_index`, `ignore_file_too_large`, `over_quota`, or a newer one that is not in
-    /// this list.
-    pub reason: String,
-    /// Whether it was skipped because of a failure, not by policy.
-    pub failure: bool,
-    /// Human-readable reason.
-    pub text: String,
-    /// Size of the file in bytes, if the size is the reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
-}
-
-impl From<&ctrlz::Skipped> for Skipped {
-    fn from(skipped: &ctrlz::Skipped) -> Skipped {
-        let bytes = match &skipped.reason {
-            SkipReason::TooLarge { bytes }
-            | SkipReason::IgnoreFileTooLarge { bytes }
-            | SkipReason::OverQuota { bytes } => Some(*bytes),
-            _ => None,
-        };
-        Skipped {
-            path: WirePath::from_bytes(&*skipped.path),
-            reason: tag(&skipped.reason, "reason"),
-            failure: skipped.reason.is_failure(),
-            text: skipped.reason.describe(),
-            bytes,
-        }
+wire! {
+    /// A path that a snapshot does not hold. The state of everything below it is unknown as well.
+    pub struct Skipped from ctrlz::Skipped {
+        /// The path, relative to the work tree.
+        pub path: WirePath = |skipped| WirePath::from_bytes(&*skipped.path),
+        /// Reason: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`,
+        /// `special`, `other_mount`, `protected_name`, `nested_repository`, `hash_collision`,
+        /// `unreadable_index`, `ignore_file_too_large`, `over_quota`, or a newer one that is not in
+        /// this list.
+        pub reason: String,
+        /// Whether it was skipped because of a failure, not by policy.
+        pub failure: bool = |skipped| skipped.reason.is_failure(),
+        /// Human-readable reason.
+        pub text: String = |skipped| skipped.reason.describe(),
+        /// Size of the file in bytes, if the size is the reason.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub bytes: Option<u64> = skipped_bytes,
     }
 }
 
-/// Converts a list of skipped paths.
-pub(crate) fn all_skipped(skipped: &[ctrlz::Skipped]) -> Vec<Skipped> {
-    skipped.iter().map(Skipped::from).collect()
+/// Returns the size of a file that was skipped because of its size.
+fn skipped_bytes(skipped: &ctrlz::Skipped) -> Option<u64> {
+    match &skipped.reason {
+        SkipReason::TooLarge { bytes }
+        | SkipReason::IgnoreFileTooLarge { bytes }
+        | SkipReason::OverQuota { bytes } => Some(*bytes),
+        _ => None,
+    }
 }
 
 /// Returns whether no path was skipped because of a failure.
@@ -125,30 +94,17 @@ pub(crate) fn is_complete(skipped: &[ctrlz::Skipped]) -> bool {
     !skipped.iter().any(|skipped| skipped.reason.is_failure())
 }
 
-/// Returns the name of a variant in the engine's own serialization, so that names are defined once.
-pub(crate) fn tag(value: &impl Serialize, key: &str) -> String {
-    let json = serde_json::to_value(value).unwrap_or_default();
-    let name = json.as_str().or_else(|| json[key].as_str());
-    name.unwrap_or("unknown").to_owned()
-}
-
-/// Outcome of a restore that a killed process left unfinished.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Recovery {
-    /// Number of its paths.
-    pub files: u64,
-    /// Whether the restore was finished. Otherwise it was rolled back and no file changed.
-    pub finished: bool,
-    /// Paths that were changed in between and left unchanged.
-    pub kept: Vec<String>,
-    /// Names of replaced files that differ from the saved ones and were kept.
-    pub left: Vec<String>,
-}
-
-impl From<&ctrlz::Recovery> for Recovery {
-    fn from(recovery: &ctrlz::Recovery) -> Recovery {
-        let ctrlz::Recovery { files, finished, kept, left } = recovery.clone();
-        Recovery { files, finished, kept, left }
+wire! {
+    /// Outcome of a restore that a killed process left unfinished.
+    pub struct Recovery from ctrlz::Recovery {
+        /// Number of its paths.
+        pub files: u64,
+        /// Whether the restore was finished. Otherwise it was rolled back and no file changed.
+        pub finished: bool,
+        /// Paths that were changed in between and left unchanged.
+        pub kept: Vec<String>,
+        /// Names of replaced files that differ from the saved ones and were kept.
+        pub left: Vec<String>,
     }
 }
 
@@ -180,40 +136,13 @@ pub struct Changes {
     pub next: Option<u64>,
 }
 
-/// A changed path.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Change {
-    /// The path, relative to the work tree.
-    pub path: WirePath,
-    /// Kind of the change.
-    pub status: ChangeStatus,
-}
-
-impl From<&ctrlz::Change> for Change {
-    fn from(change: &ctrlz::Change) -> Change {
-        Change { path: (&change.path).into(), status: change.status().into() }
-    }
-}
-
-/// Kind of a change between two snapshots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeStatus {
-    /// Only the later snapshot has it.
-    Added,
-    /// Only the earlier snapshot has it.
-    Deleted,
-    /// Both snapshots have it, with different content, mode or type.
-    Modified,
-}
-
-impl From<ctrlz::ChangeStatus> for ChangeStatus {
-    fn from(status: ctrlz::ChangeStatus) -> ChangeStatus {
-        match status {
-            ctrlz::ChangeStatus::Added => ChangeStatus::Added,
-            ctrlz::ChangeStatus::Deleted => ChangeStatus::Deleted,
-            ctrlz::ChangeStatus::Modified => ChangeStatus::Modified,
-        }
+wire! {
+    /// A changed path.
+    pub struct Change from ctrlz::Change {
+        /// The path, relative to the work tree.
+        pub path: WirePath,
+        /// Kind of the change.
+        pub status: ChangeStatus = ctrlz::Change::status,
     }
 }
 
@@ -326,7 +255,7 @@ impl From<ctrlz::FileDiff> for FileDiff {
     fn from(diff: ctrlz::FileDiff) -> FileDiff {
         FileDiff {
             file: diff.file.into(),
-            status: diff.status.into(),
+            status: diff.status,
             before: diff.before,
             after: diff.after,
             additions: diff.additions as u64,
@@ -435,28 +364,6 @@ pub struct FileAt {
     pub file: Option<FileContent>,
 }
 
-/// Whether a snapshot has a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Presence {
-    /// The snapshot holds the file.
-    Present,
-    /// The snapshot proves that the file did not exist.
-    Absent,
-    /// The path was ignored or skipped at the time, so that its state is unknown.
-    Unknown,
-}
-
-impl From<ctrlz::Presence> for Presence {
-    fn from(presence: ctrlz::Presence) -> Presence {
-        match presence {
-            ctrlz::Presence::Present => Presence::Present,
-            ctrlz::Presence::Absent => Presence::Absent,
-            ctrlz::Presence::Unknown => Presence::Unknown,
-        }
-    }
-}
-
 /// Whether a snapshot has a file.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Exists {
@@ -496,10 +403,10 @@ impl SnapshotInfo {
         let files = workspace.files(&hash)?.len() as u64;
         let log = workspace.log(usize::MAX)?;
         let newest = log.first().is_some_and(|record| record.snapshot == hash);
-        let skipped = if newest { Some(all_skipped(&workspace.status()?.skipped)) } else { None };
+        let skipped = if newest { Some(workspace.status()?.skipped.wire()) } else { None };
         let records = log.iter().filter(|record| record.snapshot == hash).map(|record| Record {
             operation: record.id.clone(),
-            kind: tag(&record.kind, "kind"),
+            kind: record.kind.wire(),
             at_millis: record.at_millis,
         });
         Ok(SnapshotInfo { hash: hash.into(), files, records: records.collect(), skipped })
@@ -519,20 +426,15 @@ pub struct Files {
     pub next: Option<u64>,
 }
 
-/// A file of a snapshot.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct ListedFile {
-    /// The path, relative to the work tree.
-    pub path: WirePath,
-    /// Git file mode: `100644`, `100755` or `120000`.
-    pub mode: &'static str,
-    /// Id of the content.
-    pub id: Hash,
-}
-
-impl From<&ctrlz::ListedFile> for ListedFile {
-    fn from(file: &ctrlz::ListedFile) -> ListedFile {
-        ListedFile { path: (&file.path).into(), mode: file.mode, id: file.id.into() }
+wire! {
+    /// A file of a snapshot.
+    pub struct ListedFile from ctrlz::ListedFile {
+        /// The path, relative to the work tree.
+        pub path: WirePath,
+        /// Git file mode: `100644`, `100755` or `120000`.
+        pub mode: &'static str,
+        /// Id of the content.
+        pub id: Hash,
     }
 }
 

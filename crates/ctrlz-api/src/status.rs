@@ -1,5 +1,7 @@
 //! Status of a work tree and verification of its store, as JSON.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -7,7 +9,8 @@ use crate::agents::AgentFailure;
 use crate::care::QuotaUse;
 use crate::path::{Hash, WirePath};
 
-use super::snapshot::{Skipped, all_skipped, tag};
+use crate::snapshot::Skipped;
+use crate::wire::{Wire, tag, wire};
 
 /// Status of a work tree and its store.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -86,39 +89,28 @@ impl From<&ctrlz::WatcherStatus> for Watcher {
     }
 }
 
-/// A lock that is currently held.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct HeldLock {
-    /// Name of the lock: `work tree`, `store` or `care`.
-    pub what: &'static str,
-    /// The processes that hold it.
-    pub processes: Vec<u32>,
-}
-
-impl From<&ctrlz::HeldLock> for HeldLock {
-    fn from(lock: &ctrlz::HeldLock) -> HeldLock {
-        HeldLock { what: lock.what, processes: lock.processes.clone() }
+wire! {
+    /// A lock that is currently held.
+    pub struct HeldLock from ctrlz::HeldLock {
+        /// Name of the lock: `work tree`, `store` or `care`.
+        pub what: &'static str,
+        /// The processes that hold it.
+        pub processes: Vec<u32>,
     }
-}
 
-/// A damaged pack.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct DamagedPack {
-    /// Path of the pack.
-    pub path: WirePath,
-    /// Description of the damage.
-    pub why: String,
+    /// A damaged pack.
+    pub struct DamagedPack from (PathBuf, String) {
+        /// Path of the pack.
+        pub path: WirePath = |(path, _)| path.wire(),
+        /// Description of the damage.
+        pub why: String = |(_, why)| why.clone(),
+    }
 }
 
 impl Status {
     /// Reads the status of a work tree and of its watcher.
     pub fn of(workspace: &ctrlz::Workspace) -> Result<Status, ctrlz::Error> {
         let (status, watcher) = (&workspace.status()?, &workspace.watcher().status()?);
-        let packs = status.damaged_packs.iter();
-        let damaged = |(path, why): &(std::path::PathBuf, String)| DamagedPack {
-            path: path.as_path().into(),
-            why: why.clone(),
-        };
         Ok(Status {
             root: status.root.as_path().into(),
             enabled: status.enabled,
@@ -133,11 +125,11 @@ impl Status {
             files: status.files,
             last: status.last.map(Hash::from),
             last_at_millis: status.last_at_millis,
-            skipped: all_skipped(&status.skipped),
+            skipped: status.skipped.wire(),
             borrowed: status.borrowed,
             wrong_index: status.wrong_index.clone(),
             interrupted_files: status.interrupted_files,
-            damaged_packs: packs.map(damaged).collect(),
+            damaged_packs: status.damaged_packs.wire(),
             locks: status.locks.iter().map(HeldLock::from).collect(),
             watcher: watcher.into(),
             failures: Vec::new(),
@@ -164,45 +156,28 @@ pub fn next_step(status: &ctrlz::Status) -> Option<&'static str> {
     })
 }
 
-/// Result of checking a store.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Verification {
-    /// Whether no problem was found.
-    pub ok: bool,
-    /// Number of snapshots that were checked.
-    pub snapshots: u64,
-    /// Number of objects whose content matches their hash.
-    pub objects: u64,
-    /// The problems that were found.
-    pub problems: Vec<Problem>,
-}
+wire! {
+    /// Result of checking a store.
+    pub struct Verification from ctrlz::Verification {
+        /// Whether no problem was found.
+        pub ok: bool = |found| found.problems.is_empty(),
+        /// Number of snapshots that were checked.
+        pub snapshots: u64,
+        /// Number of objects whose content matches their hash.
+        pub objects: u64,
+        /// The problems that were found.
+        pub problems: Vec<Problem>,
+    }
 
-/// A problem in a store.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Problem {
-    /// The damaged or missing object; `null` if the problem is not about an object.
-    pub object: Option<Hash>,
-    /// Path of the object in `snapshots`, escaped for printing.
-    pub path: Option<String>,
-    /// Snapshots that cannot be restored completely because of the problem.
-    pub snapshots: Vec<Hash>,
-    /// Description of the problem.
-    pub what: String,
-}
-
-impl From<&ctrlz::Verification> for Verification {
-    fn from(found: &ctrlz::Verification) -> Verification {
-        let problem = |problem: &ctrlz::Problem| Problem {
-            object: problem.object.map(Hash::from),
-            path: problem.path.clone(),
-            snapshots: problem.snapshots.iter().copied().map(Hash::from).collect(),
-            what: problem.what.clone(),
-        };
-        Verification {
-            ok: found.problems.is_empty(),
-            snapshots: found.snapshots,
-            objects: found.objects,
-            problems: found.problems.iter().map(problem).collect(),
-        }
+    /// A problem in a store.
+    pub struct Problem from ctrlz::Problem {
+        /// The damaged or missing object; `null` if the problem is not about an object.
+        pub object: Option<Hash>,
+        /// Path of the object in `snapshots`, escaped for printing.
+        pub path: Option<String>,
+        /// Snapshots that cannot be restored completely because of the problem.
+        pub snapshots: Vec<Hash>,
+        /// Description of the problem.
+        pub what: String,
     }
 }

@@ -348,7 +348,7 @@ fn over(call: CallOptions, user: Keys) -> Keys {
         max_new_file_bytes: call.max_new_file_bytes.or(user.max_new_file_bytes),
         exclude: call.exclude.or(user.exclude),
         include_ignored: call.include_ignored.or(user.include_ignored),
-        ignored: call.ignored.map(Into::into).or(user.ignored),
+        ignored: call.ignored.or(user.ignored),
         max_ignored_bytes: call.max_ignored_bytes.or(user.max_ignored_bytes),
         max_named_bytes: call.max_named_bytes.or(user.max_named_bytes),
         nested_repos: call.nested_repos.or(user.nested_repos),

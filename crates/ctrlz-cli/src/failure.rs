@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ctrlz::{Fault, FileError, NotATreePath, TreePath};
-use ctrlz_api::{MethodError, WireError, WirePath};
+use ctrlz::{FileError, NotATreePath, TreePath};
+use ctrlz_api::{Fault, MethodError, WireError, WirePath};
 use ctrlz_server::ServeError;
 
 use crate::hints;
@@ -81,6 +81,17 @@ pub(crate) enum Failure {
     Json(#[source] serde_json::Error),
 }
 
+/// Returns the exit code of a fault.
+fn of_fault(fault: Fault) -> u8 {
+    match fault {
+        Fault::Protocol | Fault::Machine => 1,
+        Fault::Caller => 4,
+        Fault::Conflict => 5,
+        Fault::Refused => 6,
+        Fault::Disabled => 7,
+    }
+}
+
 impl Failure {
     /// Creates the error of a failed operation on a file.
     pub(crate) fn file(verb: &'static str, path: &Path, source: io::Error) -> Failure {
@@ -95,35 +106,19 @@ impl Failure {
     /// Returns the documented exit code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Failure::Engine(error) => match error.fault() {
-                Fault::Machine => 1,
-                Fault::Caller => 4,
-                Fault::Conflict => 5,
-                Fault::Refused => 6,
-                Fault::Disabled => 7,
-            },
             Failure::NoDataDir
             | Failure::Configuration { .. }
             | Failure::Option { .. }
             | Failure::NotATerminal
             | Failure::Patches { .. } => WRONG_USAGE,
-            Failure::Agent { .. } => 4,
-            Failure::Method(_) | Failure::NoVersions { .. } => 4,
-            Failure::NotWatched { .. }
-            | Failure::NotConfirmed { .. }
-            | Failure::Serve(ServeError::NotLoopback { .. }) => 6,
-            Failure::Serve(ServeError::AlreadyServed { .. }) | Failure::NoPage => 5,
             Failure::NotStarted { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => NOT_FOUND,
                 _ => NOT_EXECUTABLE,
             },
-            Failure::CurrentDirectory(_)
-            | Failure::Serve(_)
-            | Failure::Signals(_)
-            | Failure::NoGit(_)
-            | Failure::Git { .. }
-            | Failure::Output(_)
-            | Failure::Json(_) => 1,
+            Failure::Method(_) => 4,
+            // Its fault depends on the cause of a rollback, too.
+            Failure::Engine(error) => of_fault(error.fault().into()),
+            _ => of_fault(WireError::new(self.code(), "").fault),
         }
     }
 
@@ -177,15 +172,7 @@ impl Failure {
             Failure::Serve(ServeError::AlreadyServed { .. }) => "`ctrlz ui` uses the one that runs",
             Failure::Serve(ServeError::NotLoopback { .. }) => "from elsewhere, use an SSH tunnel",
             Failure::NotConfirmed { .. } => "pass --yes if you mean it",
-            Failure::Serve(_)
-            | Failure::Agent { .. }
-            | Failure::Configuration { .. }
-            | Failure::Option { .. }
-            | Failure::NotStarted { .. }
-            | Failure::Signals(_)
-            | Failure::Git { .. }
-            | Failure::Output(_)
-            | Failure::Json(_) => return None,
+            _ => return None,
         };
         Some(crate::render::with_program(text))
     }
@@ -208,23 +195,7 @@ impl From<&Failure> for WireError {
             Failure::Configuration { path, .. } => error.path = Some(path.as_path().into()),
             Failure::NoVersions { path } => error.path = Some(path.clone()),
             Failure::NotConfirmed { path } => error.path = path.as_ref().map(Into::into),
-            Failure::Engine(_)
-            | Failure::NoDataDir
-            | Failure::CurrentDirectory(_)
-            | Failure::Option { .. }
-            | Failure::Patches { .. }
-            | Failure::Method(_)
-            | Failure::Agent { .. }
-            | Failure::NotStarted { .. }
-            | Failure::NotWatched { .. }
-            | Failure::NotATerminal
-            | Failure::Serve(_)
-            | Failure::NoPage
-            | Failure::Signals(_)
-            | Failure::Output(_)
-            | Failure::NoGit(_)
-            | Failure::Git { .. }
-            | Failure::Json(_) => (),
+            _ => (),
         }
         error
     }

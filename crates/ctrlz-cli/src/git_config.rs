@@ -277,6 +277,7 @@ impl<'a> Pass<'a> {
                 }
             };
             return git_dir.split_at_checked(dir.len()).is_some_and(|(start, rest)| {
+                let inside = if inside.is_empty() { &b"**"[..] } else { inside };
                 is_same(start) && matches(&with_all_below(inside.to_vec()), rest, mode)
             });
         }

@@ -100,10 +100,7 @@ const ADVICE: [(&str, &str); 52] = [
     ),
     ("nothing_pulled", "name a snapshot; `ctrlz log` and `ctrlz sessions` list them"),
     ("disabled", "set enabled = true in the configuration"),
-    (
-        "untrusted_store",
-        "remove what is named above, or record in another place with --data-dir or --store",
-    ),
+    ("untrusted_store", "record in another place with --data-dir or --store"),
 ];
 
 const SHOW_STORE: &str =

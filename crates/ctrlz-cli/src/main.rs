@@ -150,5 +150,10 @@ fn show_usage(message: &clap::Error) -> ExitCode {
 /// Returns whether a client runs this process as a hook. Clients interpret the exit code for wrong
 /// usage as a request to stop the agent.
 fn is_hook() -> bool {
-    std::env::args_os().nth(1).is_some_and(|word| word == "hook")
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let is_option = |word: &std::ffi::OsString| word.as_encoded_bytes().starts_with(b"-");
+    let at = words.iter().position(|word| word == "hook");
+    // Only options and their values come before the command.
+    let is_before = |at: usize| is_option(&words[at]) || (at > 0 && is_option(&words[at - 1]));
+    at.is_some_and(|at| (0..at).all(is_before))
 }

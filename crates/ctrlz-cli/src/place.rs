@@ -133,7 +133,11 @@ impl Place {
         let mut up = PathBuf::new();
         loop {
             if let Ok(below) = path.strip_prefix(parts.as_path()) {
-                return shell_word(up.join(below).as_os_str().as_bytes());
+                let path = up.join(below);
+                // Otherwise it would be taken for an option.
+                let is_option = path.as_os_str().as_bytes().starts_with(b"-");
+                let path = if is_option { Path::new(".").join(path) } else { path };
+                return shell_word(path.as_os_str().as_bytes());
             }
             parts.next_back();
             up.push("..");

@@ -261,16 +261,9 @@ pub(crate) fn failure(out: &mut Output, failure: &Failure) {
     }
 }
 
-/// Returns an error and all of its causes on one line.
+/// Returns an error and all of its causes on one line that is safe to print.
 pub(crate) fn message(error: &dyn std::error::Error) -> String {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        message.push_str(": ");
-        message.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    printable(&message)
+    printable(&ctrlz_api::message(error))
 }
 
 /// Returns a number of paths in words.

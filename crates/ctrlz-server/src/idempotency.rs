@@ -55,7 +55,7 @@ impl Remembered {
             tokio::spawn(async move { cell.get_or_init(|| call).await.clone() })
         };
         let defect = |_| WireError::new("internal_error", "the call failed in a way it should not");
-        let outcome = task.await.map_err(defect)?;
+        let outcome = task.await.map_err(defect).flatten();
         self.keep_or_forget(&key, &cell, &outcome);
         Ok(outcome?)
     }
@@ -136,6 +136,20 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_that_panicked_can_be_sent_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let remembered = Remembered::default();
+            let broken = async { panic!("on purpose") };
+            assert!(remembered.once("key".into(), "body", broken).await.is_err());
+            assert!(remembered.entries().by_key.is_empty());
+            let call = async { Ok("done".to_owned()) };
+            let answer = remembered.once("key".into(), "another body", call).await.map_err(drop);
+            assert_eq!(answer, Ok("done".to_owned()));
+        });
+    }
 
     #[test]
     fn a_running_request_is_never_forgotten() {

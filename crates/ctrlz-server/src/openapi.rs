@@ -18,7 +18,7 @@ pub fn openapi() -> Value {
     let schema = schema();
     let mut schemas = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let mut paths = Map::new();
-    for own in &OWN {
+    for own in OWN {
         let item = paths.entry(own.path).or_insert_with(|| json!({}));
         item[own.verb.to_ascii_lowercase()] = own_operation(own, &mut schemas);
     }
@@ -299,7 +299,7 @@ fn http_options(schema: &Value) -> Value {
 /// Returns the table of routes, as in the documentation.
 pub fn routes_table() -> String {
     let mut table = String::from("| verb | address | what it does |\n|---|---|---|\n");
-    for own in &OWN {
+    for own in OWN {
         table.push_str(&format!("| {} | `{}` | {} |\n", own.verb, own.path, own.about));
     }
     let short = |name: &str| format!("`/v1/projects/{{project}}/{name}`");

@@ -35,122 +35,57 @@ pub(crate) enum Gives {
     Nothing,
 }
 
-fn schema_of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> schemars::Schema {
-    schemas.subschema_for::<T>()
+const fn json<T: JsonSchema>() -> Gives {
+    Gives::Json(|schemas| schemas.subschema_for::<T>())
 }
 
-/// All of them, in the order of the documentation.
-pub(crate) static OWN: [Own; 14] = [
-    Own {
-        verb: "GET",
-        path: "/session/{id}/diff",
-        about: "What a session changed in all, unless it is taken back.",
-        takes: None,
-        gives: Gives::Json(schema_of::<SessionDiff>),
-        serve: || get(session::diff),
-    },
-    Own {
-        verb: "POST",
-        path: "/session/{id}/revert",
-        about: "Takes a session back to before a message or a part of it. Plans and acts at once.",
-        takes: Some(schema_of::<SessionRevert>),
-        gives: Gives::Json(schema_of::<SessionReverted>),
-        serve: || post(session::revert),
-    },
-    Own {
-        verb: "POST",
-        path: "/session/{id}/unrevert",
-        about: "Takes the session's revert back. Plans and acts at once.",
-        takes: None,
-        gives: Gives::Json(schema_of::<SessionUnreverted>),
-        serve: || post(session::unrevert),
-    },
-    Own {
-        verb: "GET",
-        path: "/v1/server",
-        about: "What the server is.",
-        takes: None,
-        gives: Gives::Json(schema_of::<ServerInfo>),
-        serve: || get(routes::server),
-    },
-    Own {
-        verb: "GET",
-        path: "/v1/openapi.json",
-        about: "This document.",
-        takes: None,
-        gives: Gives::AnyJson,
-        serve: || get(routes::openapi_document),
-    },
-    Own {
-        verb: "GET",
-        path: "/v1/schema.json",
-        about: "The schema of all methods and types.",
-        takes: None,
-        gives: Gives::AnyJson,
-        serve: || get(routes::schema_document),
-    },
-    Own {
-        verb: "GET",
-        path: "/v1/projects",
-        about: "The work trees that are served.",
-        takes: None,
-        gives: Gives::Json(schema_of::<Projects>),
-        serve: || get(routes::projects),
-    },
-    Own {
-        verb: "POST",
-        path: "/v1/projects",
-        about: "Serves another work tree. Only through the socket.",
-        takes: Some(schema_of::<AddProject>),
-        gives: Gives::Json(schema_of::<Project>),
-        serve: || post(routes::add_project),
-    },
-    Own {
-        verb: "GET",
-        path: "/v1/projects/{project}",
-        about: "One work tree.",
-        takes: None,
-        gives: Gives::Json(schema_of::<Project>),
-        serve: || get(routes::project),
-    },
-    Own {
-        verb: "GET",
-        path: "/v1/projects/{project}/events",
-        about: "Each operation once it is recorded.",
-        takes: None,
-        gives: Gives::Events,
-        serve: || get(events::get),
-    },
-    Own {
-        verb: "POST",
-        path: "/v1/codes",
-        about: "Makes a code that signs a page in.",
-        takes: None,
-        gives: Gives::Json(schema_of::<Code>),
-        serve: || post(page::new_code),
-    },
-    Own {
-        verb: "POST",
-        path: "/v1/login",
-        about: "Takes a code for a token; needs no token itself.",
-        takes: Some(schema_of::<LoginBody>),
-        gives: Gives::Json(schema_of::<LoggedIn>),
-        serve: || post(page::login),
-    },
-    Own {
-        verb: "POST",
-        path: "/v1/logout",
-        about: "Makes the page's token worthless.",
-        takes: None,
-        gives: Gives::Nothing,
-        serve: || post(page::logout),
-    },
-    Own {
-        verb: "GET",
-        path: "/healthz",
-        about: "204 and nothing else; needs no token.",
-        takes: None,
-        gives: Gives::Nothing,
-        serve: || get(guard::healthz),
-    },
-];
+/// Builds the table. An entry is written like a function: verb, address, handler (request body),
+/// response, description.
+macro_rules! own {
+    ($($verb:ident $path:literal $handler:path $([$body:ty])? => $gives:expr, $about:literal;)*) => {
+        /// All of them, in the order of the documentation.
+        pub(crate) static OWN: &[Own] = &[$(Own {
+            verb: own!(@ $verb),
+            path: $path,
+            about: $about,
+            takes: own!(@ body $($body)?),
+            gives: $gives,
+            serve: || $verb($handler),
+        }),*];
+    };
+    (@ get) => { "GET" };
+    (@ post) => { "POST" };
+    (@ body) => { None };
+    (@ body $body:ty) => { Some(|schemas| schemas.subschema_for::<$body>()) };
+}
+
+own! {
+    get "/session/{id}/diff" session::diff => json::<SessionDiff>(),
+        "What a session changed in all, unless it is taken back.";
+    post "/session/{id}/revert" session::revert [SessionRevert] => json::<SessionReverted>(),
+        "Takes a session back to before a message or a part of it. Plans and acts at once.";
+    post "/session/{id}/unrevert" session::unrevert => json::<SessionUnreverted>(),
+        "Takes the session's revert back. Plans and acts at once.";
+    get "/v1/server" routes::server => json::<ServerInfo>(),
+        "What the server is.";
+    get "/v1/openapi.json" routes::openapi_document => Gives::AnyJson,
+        "This document.";
+    get "/v1/schema.json" routes::schema_document => Gives::AnyJson,
+        "The schema of all methods and types.";
+    get "/v1/projects" routes::projects => json::<Projects>(),
+        "The work trees that are served.";
+    post "/v1/projects" routes::add_project [AddProject] => json::<Project>(),
+        "Serves another work tree. Only through the socket.";
+    get "/v1/projects/{project}" routes::project => json::<Project>(),
+        "One work tree.";
+    get "/v1/projects/{project}/events" events::get => Gives::Events,
+        "Each operation once it is recorded.";
+    post "/v1/codes" page::new_code => json::<Code>(),
+        "Makes a code that signs a page in.";
+    post "/v1/login" page::login [LoginBody] => json::<LoggedIn>(),
+        "Takes a code for a token; needs no token itself.";
+    post "/v1/logout" page::logout => Gives::Nothing,
+        "Makes the page's token worthless.";
+    get "/healthz" guard::healthz => Gives::Nothing,
+        "204 and nothing else; needs no token.";
+}

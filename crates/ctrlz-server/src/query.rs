@@ -138,7 +138,10 @@ pub(crate) fn decoded(text: &str) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+        let hex = bytes.get(at + 1..at + 3);
+        // `from_str_radix` accepts a sign.
+        let hex = hex.filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+        let hex = hex.and_then(|hex| std::str::from_utf8(hex).ok());
         let escaped = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match (byte, escaped) {
             (b'%', Some(byte)) => {
@@ -200,6 +203,7 @@ mod tests {
     #[test]
     fn percent_escapes_decode_to_bytes() {
         assert_eq!(decoded("a%41%zz%4"), b"aA%zz%4");
+        assert_eq!(decoded("%+1%-1% 1"), b"% 1%-1% 1");
         assert_eq!(decoded("%E2%82%AC"), "€".as_bytes());
     }
 }

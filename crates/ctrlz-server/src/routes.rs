@@ -56,7 +56,7 @@ pub fn routes() -> Vec<Route> {
     let queries = crate::query::Queries::new();
     let route = |verb, path: &str| Route { verb, path: path.into() };
     let mut routes: Vec<Route> = Vec::new();
-    for own in &OWN {
+    for own in OWN {
         routes.push(route(own.verb, own.path));
     }
     for stream in &STREAMS {
@@ -76,7 +76,7 @@ pub fn routes() -> Vec<Route> {
 /// Returns the router of the whole server, without its sockets.
 pub(crate) fn app(state: &Arc<Shared>) -> Router {
     let mut router = Router::new();
-    for own in &OWN {
+    for own in OWN {
         router = router.route(own.path, (own.serve)());
     }
     for stream in &STREAMS {

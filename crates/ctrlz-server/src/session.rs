@@ -10,9 +10,9 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::Uri;
 use axum::response::Response;
-use ctrlz_api::{Params, Stream, WireError, named};
+use ctrlz_api::{Params, Stream, WireError, WirePath, named};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::channel;
@@ -22,29 +22,6 @@ use crate::refusal::{Refusal, json as json_answer};
 use crate::roots::Served;
 use crate::state::Shared;
 use crate::stream::{self, Broken, Pieces};
-
-/// One file, in the format that these clients expect.
-#[derive(Serialize)]
-struct FileDiff<'a> {
-    file: String,
-    #[serde(borrow)]
-    before: &'a RawValue,
-    after: &'a RawValue,
-    additions: u64,
-    deletions: u64,
-}
-
-/// One file, in the format of the stream.
-#[derive(Deserialize)]
-struct StreamedDiff<'a> {
-    file: Value,
-    #[serde(borrow)]
-    before: &'a RawValue,
-    #[serde(borrow)]
-    after: &'a RawValue,
-    additions: u64,
-    deletions: u64,
-}
 
 /// `GET /session/{id}/diff`
 pub(crate) async fn diff(
@@ -78,22 +55,15 @@ fn list_of(mut lines: Pieces) -> Pieces {
 }
 
 fn listed(before: &str, line: &[u8]) -> Result<Bytes, Broken> {
-    let StreamedDiff { file, before: earlier, after, additions, deletions } =
-        serde_json::from_slice(line).map_err(|_| Broken)?;
-    let diff = FileDiff { file: name(&file), before: earlier, after, additions, deletions };
-    let text = serde_json::to_string(&diff).map_err(|_| Broken)?;
+    let file: SessionFile<'_> = serde_json::from_slice(line).map_err(|_| Broken)?;
+    let text = serde_json::to_string(&file).map_err(|_| Broken)?;
     Ok(format!("{before}{text}").into())
 }
 
-/// Returns the path as text, because these clients support no other names.
-fn name(path: &Value) -> String {
-    let bytes: Option<Vec<u8>> = path["bytes"]
-        .as_array()
-        .map(|bytes| bytes.iter().filter_map(|byte| u8::try_from(byte.as_u64()?).ok()).collect());
-    match bytes {
-        Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        None => path.as_str().unwrap_or_default().to_owned(),
-    }
+/// Reads a path as text, because these clients support no other names.
+fn path_text<'de, D: Deserializer<'de>>(path: D) -> Result<String, D::Error> {
+    let path = WirePath::deserialize(path)?;
+    Ok(String::from_utf8_lossy(path.as_bytes()).into_owned())
 }
 
 /// Returns the work tree that has the session. If several do, the query must name one as `project`.
@@ -141,19 +111,24 @@ fn project_of(uri: &Uri) -> Result<Option<String>, Refusal> {
 #[expect(dead_code, reason = "written piece by piece; this says what comes out")]
 pub(crate) struct SessionDiff {
     /// One entry per file.
-    diffs: Vec<SessionFile>,
+    diffs: Vec<SessionFile<'static>>,
 }
 
 /// A file that a session changed.
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "written piece by piece; this says what comes out")]
-pub(crate) struct SessionFile {
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub(crate) struct SessionFile<'a> {
     /// Path relative to the work tree.
+    #[serde(deserialize_with = "path_text")]
+    #[schemars(with = "String")]
     file: String,
     /// Earlier text; empty if the file did not exist or is binary.
-    before: String,
+    #[serde(borrow)]
+    #[schemars(with = "String")]
+    before: &'a RawValue,
     /// Later text, like `before`.
-    after: String,
+    #[serde(borrow)]
+    #[schemars(with = "String")]
+    after: &'a RawValue,
     /// Number of lines that only the later text has.
     additions: u64,
     /// Number of lines that only the earlier text has.

@@ -1,11 +1,11 @@
 //! One command's hold on a work tree: its options, its store and the locks.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, RecordError};
-use crate::fs::Dir;
 use crate::fs::private::read_small_linked;
+use crate::fs::{Dir, absolute};
 use crate::log::{Lists, OpenGap, OpenStep, OuterRules, WorkTree, load_steps, save_steps};
 use crate::options::Options;
 use crate::path::is_within;
@@ -143,16 +143,4 @@ pub(crate) fn open_gap(store: &Store, work_tree: &WorkTree) -> Result<Option<Ope
     let Some(open) = OpenGap::load(&work_tree.gap_path()) else { return Ok(None) };
     let last = work_tree.last(store)?;
     Ok(last.is_some_and(|last| last.id == open.after).then_some(open))
-}
-
-/// Returns a path with the symlinks of its existing part resolved.
-pub(crate) fn absolute(path: &Path) -> PathBuf {
-    let mut rest = Vec::new();
-    for above in path.ancestors() {
-        if let Ok(real) = above.canonicalize() {
-            return rest.iter().rev().fold(real, |path, name| path.join(name));
-        }
-        rest.extend(above.file_name().map(std::ffi::OsStr::to_owned));
-    }
-    path.to_owned()
 }

@@ -105,6 +105,7 @@ impl Options {
 /// The ignored files that are kept beside a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum IgnoredFiles {
     /// Small files in directories that are not ignored, and files that a tool names.
     #[default]

@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::git::is_protected_name;
 
+/// Returns whether a path is in, or is itself, the directory of a version control system.
+pub(crate) fn is_in_repository(path: &Path) -> bool {
+    path.components().any(|part| is_protected_name(part.as_os_str().as_bytes()))
+}
+
 /// A path relative to the work tree, with `/` between its components.
 ///
 /// It is not absolute or empty, and no component is `.`, `..`, `.git` or a name that some file

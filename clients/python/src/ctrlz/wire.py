@@ -858,7 +858,7 @@ class Uncaptured:
     loss: bool
     """Whether undo cannot restore the previous state. Otherwise the path is excluded by policy."""
     path: str
-    """The path, relative to the work tree."""
+    """The path, relative to the work tree, or absolute if it lies outside."""
     text: str
     """Human-readable description of the change and of the reason why the path was not captured."""
 
@@ -989,7 +989,7 @@ class LostUncaptured:
     operation: str
     """The operation that recorded the loss."""
     path: str
-    """The path, relative to the work tree."""
+    """The path, relative to the work tree, or absolute if it lies outside."""
     step: StepInfo
     """The step that caused the loss."""
     text: str

@@ -211,7 +211,8 @@ impl Handling<'_> {
             let since = |millis| Duration::from_millis(millis) + self.scene.begun.elapsed();
             let edits =
                 call.map(|call| edits(self.event, call, workspace.root())).unwrap_or_default();
-            let end = StepEnd { duration: duration_ms.map(since), refused, edits };
+            let failed = call.is_some_and(|call| call.failed);
+            let end = StepEnd { duration: duration_ms.map(since), refused, failed, edits };
             match workspace.end_step(step, &end, self.progress) {
                 Ok(ended) => warn_of_losses(&mut notice, &ended.uncaptured),
                 // Another hook ended the step first.
@@ -264,7 +265,8 @@ impl Handling<'_> {
             reach(&tool, root, scene.home);
         // Claude Code reports the calls of its sub-agents, so the call that started one owns no
         // changes.
-        let only_named = only_named || (starts_agent && event.client == Client::ClaudeCode);
+        let only_named =
+            only_named || (starts_agent == Some(true) && event.client == Client::ClaudeCode);
         let (owner, named_time) = (scene.owner, scene.named_time);
         StepStart {
             info,

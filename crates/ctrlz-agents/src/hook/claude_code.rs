@@ -49,8 +49,9 @@ pub(super) fn event(payload: Payload) -> Event {
         "SessionStart" => What::SessionStart,
         "UserPromptSubmit" => What::Prompt,
         "PreToolUse" => What::ToolBefore(tool_call(&payload.call, agent)),
-        "PostToolUse" | "PostToolUseFailure" => {
-            What::ToolAfter(vec![tool_call(&payload.call, agent)])
+        name @ ("PostToolUse" | "PostToolUseFailure") => {
+            let failed = name == "PostToolUseFailure";
+            What::ToolAfter(vec![ToolCall { failed, ..tool_call(&payload.call, agent) }])
         }
         "PostToolBatch" => {
             let calls = payload.tool_calls.iter();
@@ -79,6 +80,7 @@ fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
         duration_ms: millis(call.duration_ms),
         files: files(&call.tool_input),
         edits: edits(&call.tool_input, &call.tool_response),
+        failed: false,
         commands: command(&call.tool_input).into_iter().collect(),
         only_reads: matches!(
             call.tool_name.as_str(),

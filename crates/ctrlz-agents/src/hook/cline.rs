@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use ctrlz::now_millis;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -44,6 +45,39 @@ struct Call {
     input: Value,
     #[serde(rename = "durationMs")]
     duration_ms: Option<f64>,
+    #[serde(rename = "startedAt")]
+    started_at: Option<String>,
+}
+
+impl Call {
+    /// Returns the time since the start of the call in milliseconds. Cline starts its hooks more than
+    /// half a second after a call, so that the duration alone does not show the start.
+    fn duration(&self) -> Option<u64> {
+        let started = self.started_at.as_deref().and_then(millis_of);
+        let since = started.and_then(|at| now_millis().checked_sub(at));
+        let duration = millis(self.duration_ms);
+        duration.map(|duration| since.map_or(duration, |since| since.max(duration)))
+    }
+}
+
+/// Returns the milliseconds since 1970 of a time such as `2026-11-15T19:34:46.309Z`.
+fn millis_of(time: &str) -> Option<u64> {
+    let (date, time) = time.strip_suffix('Z')?.split_once('T')?;
+    let number = |text: &str| text.parse::<u64>().ok();
+    let mut parts = date.splitn(3, '-').map(number);
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let (clock, millis) = time.split_once('.').unwrap_or((time, "0"));
+    let mut parts = clock.splitn(3, ':').map(number);
+    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
+    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // The year begins in March here, so that a leap day is its last day.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
+    let days = days.checked_sub(719_468)?;
+    let millis = number(format!("{millis:0<3}").get(..3)?)?;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + millis)
 }
 
 pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
@@ -83,9 +117,10 @@ fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
         id: id(&call.id),
         tool: id(&call.name),
         agent,
-        duration_ms: millis(call.duration_ms),
+        duration_ms: call.duration(),
         files: named,
         edits: apply_patch::edits(patch),
+        failed: false,
         commands: commands(&call.input),
         only_reads: matches!(
             call.name.as_str(),
@@ -113,4 +148,19 @@ fn commands(input: &Value) -> Vec<String> {
 
 fn command_of(value: &Value) -> Option<String> {
     value.get("command").and_then(Value::as_str).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::millis_of;
+
+    #[test]
+    fn times_are_read_in_milliseconds() {
+        assert_eq!(millis_of("1970-01-01T00:00:00.000Z"), Some(0));
+        assert_eq!(millis_of("2026-11-15T19:34:46.309Z"), Some(1_794_771_286_309));
+        assert_eq!(millis_of("2024-02-29T23:59:59.5Z"), Some(1_709_251_199_500));
+        for wrong in ["", "2026-11-15", "2026-13-15T00:00:00Z", "2026-11-15T00:00Z", "yesterday"] {
+            assert_eq!(millis_of(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -56,6 +56,7 @@ fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
         edits,
         commands,
         duration_ms: None,
+        failed: false,
         only_reads: matches!(call.tool_name.as_str(), "view_image" | "update_plan" | "web_search"),
     }
 }

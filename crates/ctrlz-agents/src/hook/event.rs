@@ -64,6 +64,8 @@ pub struct ToolCall {
     pub only_reads: bool,
     /// The duration of the call in milliseconds, if the client reports it afterwards.
     pub duration_ms: Option<u64>,
+    /// Whether the client reports that the call failed.
+    pub failed: bool,
     /// Edits that the call made, if the client reports them afterwards.
     pub edits: Vec<ToolEdit>,
 }

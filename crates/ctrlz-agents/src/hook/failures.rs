@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ctrlz::now_millis;
+use ctrlz_api::AgentFailure;
 use serde::{Deserialize, Serialize};
 
 use crate::private::{self, fingerprint};
@@ -20,19 +21,6 @@ const MAX_AGE_MILLIS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 /// Size of the note: one block on most file systems.
 const NOTE_BYTES: usize = 4096;
-
-/// A hook that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// Time, in milliseconds since 1970.
-    pub at_millis: u64,
-    /// Name of the client.
-    pub client: String,
-    /// Name of the client's event.
-    pub event: String,
-    /// Error message.
-    pub why: String,
-}
 
 /// Recorded failures of one directory.
 #[derive(Clone, Debug)]
@@ -48,7 +36,7 @@ struct Noted {
     /// Name of the file that would otherwise hold it.
     of: String,
     #[serde(flatten)]
-    failure: Failure,
+    failure: AgentFailure,
 }
 
 impl Failures {
@@ -78,7 +66,7 @@ impl Failures {
         const MAX_CHARS: usize = 500;
         let short = |text: &str| text.chars().take(MAX_CHARS).collect();
         let (client, event, why) = (short(client), short(event), short(why));
-        let failure = Failure { at_millis: now_millis(), client, event, why };
+        let failure = AgentFailure { at_millis: now_millis(), client, event, why };
         let mut kept = self.recent();
         kept.push(failure.clone());
         let first = kept.len().saturating_sub(MAX_KEPT);
@@ -99,7 +87,7 @@ impl Failures {
         serde_json::from_slice(&bytes[..end]).unwrap_or_default()
     }
 
-    fn add_to_note(&self, failure: Failure) -> io::Result<()> {
+    fn add_to_note(&self, failure: AgentFailure) -> io::Result<()> {
         let mut noted = self.noted();
         noted.push(Noted { of: self.name(), failure });
         self.write_note(noted)
@@ -136,12 +124,12 @@ impl Failures {
     }
 
     /// Returns the failures of the last seven days, oldest first.
-    pub fn recent(&self) -> Vec<Failure> {
+    pub fn recent(&self) -> Vec<AgentFailure> {
         if self.check().is_err() {
             return Vec::new();
         }
         let bytes = private::read(&self.path, MAX_BYTES).ok().flatten().unwrap_or_default();
-        let mut kept: Vec<Failure> = serde_json::from_slice(&bytes).unwrap_or_default();
+        let mut kept: Vec<AgentFailure> = serde_json::from_slice(&bytes).unwrap_or_default();
         let noted = self.noted().into_iter().filter(|noted| noted.of == self.name());
         for Noted { failure, .. } in noted {
             if !kept.contains(&failure) {
@@ -169,7 +157,7 @@ mod tests {
         let (one, other) = (dir.path().join("one"), dir.path().join("other"));
         let (one, other) = (Failures::of(dir.path(), &one), Failures::of(dir.path(), &other));
         one.allocate();
-        let failure = |why: &str| Failure {
+        let failure = |why: &str| AgentFailure {
             at_millis: now_millis(),
             client: "claude-code".into(),
             event: "PreToolUse".into(),

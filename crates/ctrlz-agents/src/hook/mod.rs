@@ -6,7 +6,7 @@
 //! open, so normally they cost nothing.
 //!
 //! A hook must never delay or break an agent. No event depends on an earlier one; each may arrive
-//! twice, concurrently or not at all. An error is recorded as a [`Failure`] instead of being
+//! twice, concurrently or not at all. An error is recorded in [`Failures`] instead of being
 //! returned as an exit code.
 
 mod act;
@@ -28,7 +28,7 @@ use std::str::FromStr;
 
 pub use act::{Outcome, Scene, act};
 pub use event::{Event, ToolCall, ToolEdit, What};
-pub use failures::{Failure, Failures};
+pub use failures::Failures;
 pub use memory::{Caller, ClientProcess, Memory};
 pub use notice::Notice;
 

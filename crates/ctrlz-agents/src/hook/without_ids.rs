@@ -49,6 +49,7 @@ impl Payload {
             files: files(&self.tool_input),
             edits: edits(&self.tool_input, response),
             commands: command(&self.tool_input).into_iter().collect(),
+            failed: false,
             only_reads,
         }
     }

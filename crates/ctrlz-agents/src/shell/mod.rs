@@ -290,6 +290,9 @@ impl Reader {
     /// Records the paths that a program and its arguments name.
     fn words(&mut self, words: &[Option<String>], depth: usize) {
         let Some((Some(program), rest)) = words.split_first() else { return };
+        if depth > MAX_DEPTH {
+            return;
+        }
         let program = unescaped(program);
         let name = program.rsplit('/').next().unwrap_or_default();
         if let Some((wrapper, with_word)) = WRAPPERS.iter().find(|(known, _)| *known == name) {
@@ -367,7 +370,13 @@ impl Reader {
                 (false, Some(dir)) => dir.clone(),
                 (false, None) => continue,
             };
-            found.extend(wildcards(&base, &word).iter().map(|path| normal(path)));
+            // With a slash at its end, a link stands for the directory that it leads to.
+            let follows = word.ends_with('/');
+            found.extend(wildcards(&base, &word).iter().map(|path| {
+                let path = normal(path);
+                let real = follows.then(|| path.canonicalize().ok()).flatten();
+                real.unwrap_or(path)
+            }));
         }
         found.truncate(MAX_PATHS);
         found
@@ -504,6 +513,14 @@ mod tests {
         check("cat ~/x; ls -la /etc; grep -r x .; echo rm y", &[]);
         check("# rm x", &[]);
         check("echo 'rm x'", &[]);
+    }
+
+    #[test]
+    fn any_number_of_wrappers_is_parsed_without_deep_recursion() {
+        check(&format!("{}rm x", "env ".repeat(20)), &["/p/x"]);
+        for wrapper in ["env ", "sudo -n ", "timeout 1 ", "xargs "] {
+            check(&format!("{}rm x", wrapper.repeat(200_000 / wrapper.len())), &[]);
+        }
     }
 
     #[test]

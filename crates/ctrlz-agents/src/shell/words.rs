@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use gix_glob::wildmatch::Mode;
+
 /// Upper bound on the paths found in one command.
 pub(super) const MAX_PATHS: usize = 500;
 /// Upper bound on the entries of one directory that a wildcard is matched against.
@@ -143,55 +145,7 @@ fn matching(dir: &Path, pattern: &str) -> Vec<PathBuf> {
 
 /// Returns whether a name matches a pattern for one path component.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // Position of the last star in the pattern, and the end of its match in the name.
-    let (mut star, mut taken) = (None, 0);
-    let (mut at, mut in_name) = (0, 0);
-    while in_name < name.len() {
-        match one(&pattern[at..], name[in_name]) {
-            Some(0) => {
-                star = Some(at);
-                taken = in_name;
-                at += 1;
-            }
-            Some(length) => {
-                at += length;
-                in_name += 1;
-            }
-            None => match star {
-                Some(star) => {
-                    taken += 1;
-                    (at, in_name) = (star + 1, taken);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[at..].iter().all(|byte| *byte == b'*')
-}
-
-/// Returns the length of the pattern element that matches this byte, 0 for a star, or `None` if it
-/// does not match.
-fn one(pattern: &[u8], byte: u8) -> Option<usize> {
-    match pattern {
-        [b'*', ..] => Some(0),
-        [b'?', ..] => Some(1),
-        [b'\\', c, ..] => (*c == byte).then_some(2),
-        [b'[', rest @ ..] => {
-            let end = rest.iter().skip(1).position(|c| *c == b']')? + 1;
-            let (set, negated) = match rest[..end].split_first() {
-                Some((b'!' | b'^', set)) => (set, true),
-                _ => (&rest[..end], false),
-            };
-            (in_set(set, byte) != negated).then_some(end + 2)
-        }
-        [c, ..] => (*c == byte).then_some(1),
-        [] => None,
-    }
-}
-
-fn in_set(set: &[u8], byte: u8) -> bool {
-    let range = set.windows(3).any(|w| w[1] == b'-' && (w[0]..=w[2]).contains(&byte));
-    range || set.contains(&byte)
+    gix_glob::wildmatch(pattern.into(), name.into(), Mode::NO_MATCH_SLASH_LITERAL)
 }
 
 /// Returns the absolute path without `.` and `..`, resolved lexically.

@@ -1,5 +1,6 @@
 //! Methods that read snapshots, their files, and the state of the store.
 
+use ctrlz::Presence;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -102,10 +103,10 @@ fn content(call: &Call<'_>, params: &FileParams) -> Result<FileContent, MethodEr
 
 fn get_file_at(call: &Call<'_>, params: &FileParams) -> Result<FileAt, MethodError> {
     let path = call.file(&params.path)?;
-    let presence = call.workspace.file_exists_at(&call.snapshot(&params.hash)?, &path)?.into();
+    let presence = call.workspace.file_exists_at(&call.snapshot(&params.hash)?, &path)?;
     let file = match presence {
-        crate::snapshot::Presence::Present => Some(content(call, params)?),
-        crate::snapshot::Presence::Absent | crate::snapshot::Presence::Unknown => None,
+        Presence::Present => Some(content(call, params)?),
+        Presence::Absent | Presence::Unknown => None,
     };
     Ok(FileAt { presence, file })
 }
@@ -123,7 +124,7 @@ struct ExistsParams {
 fn file_exists_at(call: &Call<'_>, params: &ExistsParams) -> Result<Exists, MethodError> {
     let path = call.file(&params.path)?;
     let presence = call.workspace.file_exists_at(&call.snapshot(&params.hash)?, &path)?;
-    Ok(Exists { exists: presence == ctrlz::Presence::Present, presence: presence.into() })
+    Ok(Exists { exists: presence == Presence::Present, presence })
 }
 
 /// Parameters of `list_files`.

@@ -10,9 +10,9 @@ use crate::error::MethodError;
 use crate::method::{Call, Method, Permanence};
 use crate::path::{Hash, WirePath, bounded};
 use crate::snapshot::{
-    Change, Changes, Diff, DiffFull, Patch, Skipped, Snapshot, StepDiff, StepDiffFull, all_skipped,
-    is_complete,
+    Change, Changes, Diff, DiffFull, Patch, Skipped, Snapshot, StepDiff, StepDiffFull, is_complete,
 };
+use crate::wire::Wire;
 
 pub(super) fn table() -> Vec<Method> {
     vec![
@@ -72,7 +72,7 @@ pub fn patch(call: &Call<'_>, params: &PatchParams) -> Result<Patch, MethodError
             hash: hash.into(),
             files: found.files.iter().map(path).collect(),
             complete: is_complete(&found.skipped),
-            skipped: all_skipped(&found.skipped),
+            skipped: found.skipped.wire(),
         });
     }
     // Files that the later snapshot lacks only because they are ignored now are not changes here.
@@ -98,7 +98,7 @@ fn later(call: &Call<'_>, from: &ObjectId, to: Option<&Hash>) -> Result<Later, M
     call.workspace.check_snapshot(from)?;
     let snapshot = call.workspace.track(&TrackOptions::default(), call.progress)?;
     call.borrowing.set(snapshot.borrowed > 0);
-    let (complete, skipped) = (snapshot.is_complete(), all_skipped(&snapshot.skipped));
+    let (complete, skipped) = (snapshot.is_complete(), snapshot.skipped.wire());
     Ok(Later { to: snapshot.hash, complete, skipped })
 }
 

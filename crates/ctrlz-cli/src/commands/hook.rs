@@ -342,7 +342,7 @@ impl Hook {
 /// Returns the recent failures of hooks, one line each.
 pub(super) fn failures(place: &Place) -> Vec<String> {
     let recent = kept_failures(place).recent();
-    let line = |failed: &hook::Failure| {
+    let line = |failed: &ctrlz_api::AgentFailure| {
         let age = render::age(failed.at_millis);
         render::printable(&format!("{}, {}, {age}: {}", failed.client, failed.event, failed.why))
     };

@@ -1,6 +1,8 @@
 //! `ctrlz install` and `ctrlz uninstall`: add hooks to coding agents' clients, and remove them.
 
+use std::fs::DirBuilder;
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -231,7 +233,8 @@ fn prove(setup: &Setup) -> Result<(), Failure> {
     let failed = |why: String| Failure::Agent { why: format!("the hooks do not work: {why}") };
     let place = setup.data_dir.join(format!(".proof-{}", std::process::id()));
     let project = place.join("project");
-    std::fs::create_dir_all(&project).map_err(|error| failed(error.to_string()))?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&project);
+    made.map_err(|error| failed(error.to_string()))?;
     let proven = try_out(setup, &place, &project);
     // Ignored: the directory is private, and leftovers do no harm.
     std::fs::remove_dir_all(&place).ok();

@@ -94,7 +94,7 @@ fn show_lost(place: &Place, args: &LogArgs, out: &mut Output) -> Result<Done, Fa
     for LostUncaptured { uncaptured, at_millis, step, .. } in uncaptured.iter().take(limit(args)) {
         let (age, by) = (render::age(*at_millis), render::step(step));
         let (path, what) = (&uncaptured.path, printable(&uncaptured.text));
-        out.line(&format!("{age:<14}  {path}  by {by}  {what}; it cannot be recovered"))?;
+        out.line(&format!("{age:<14}  {path}  by {by}  {what}"))?;
     }
     let over = |count: usize| count.saturating_sub(limit(args));
     let more = over(all.len()) + over(uncaptured.len());

@@ -26,7 +26,7 @@ pub(crate) fn serve(
     environment: Environment,
 ) -> Result<Done, Failure> {
     let McpArgs {} = args;
-    let host = Arc::new(Configured { args: global.clone(), environment });
+    let host = Arc::new(Configured { args: global.clone(), environment, own_snapshots: true });
     // A separate handle: the usual one is locked by `Output`.
     let output = io::stdout().as_fd().try_clone_to_owned().map_err(Failure::Output)?;
     let served = ctrlz_agents::mcp::serve(File::from(output), host);

@@ -75,7 +75,8 @@ pub(crate) fn run(place: &Place, args: &PurgeArgs, out: &mut Output) -> Result<D
         out.line(&format!("{hash} is {replacement} now"))?;
     }
     for other in same_content {
-        out.line(&format!("the same content is at {other}; --everywhere takes that away too"))?;
+        let command = format!("{} purge {}", render::program(), place.typed(other.as_path()));
+        out.line(&format!("the same content is at {other}; {command} removes it there"))?;
     }
     Ok(Done::Complete)
 }

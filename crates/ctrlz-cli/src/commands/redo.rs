@@ -5,7 +5,7 @@ use ctrlz_api::methods::{self, RedoParams};
 use ctrlz_api::{StepInfo, StepRecord, UndoReport};
 
 use super::Done;
-use super::undo::{is_forceable, refuse_mass_removal, show, show_plan, steps};
+use super::undo::{is_forceable, show, show_plan, steps};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::render::{self, Output};
@@ -44,9 +44,7 @@ pub(crate) fn run(place: &Place, args: &RedoArgs, out: &mut Output) -> Result<Do
     };
     if args.dry_run {
         let report = place.plan(methods::plan_redo, &params)?;
-        let done = show_plan(place, "would redo", &report, out)?;
-        refuse_mass_removal(report.mass_removal, args.yes, out)?;
-        return Ok(done);
+        return show_plan(place, "would redo", &report, args.yes, out);
     }
     let report = place.call(methods::redo, &params)?;
     show(place, "redo", &report, out)?;

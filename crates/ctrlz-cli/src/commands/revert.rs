@@ -97,9 +97,7 @@ fn to_message(
     };
     if args.dry_run {
         let report = place.plan(methods::plan_revert_to, &params)?;
-        let done = undo::show_plan(place, "would revert", &report, out)?;
-        undo::refuse_mass_removal(report.mass_removal, args.yes, out)?;
-        return Ok(done);
+        return undo::show_plan(place, "would revert", &report, args.yes, out);
     }
     let report = place.call(methods::revert_to, &params)?;
     undo::show(place, "revert", &report, out)?;
@@ -155,7 +153,7 @@ fn files(
 ) -> Result<Done, Failure> {
     // All input is read and checked before any file is changed.
     let params = RevertParams {
-        patches: parse(&read(patches)?)?,
+        patches: parse(&read(place, patches)?)?,
         by_person: true,
         in_use: in_use(args.force),
         allow_mass_removal: args.yes,
@@ -172,11 +170,11 @@ fn files(
     show_report(&report, Detail::Named, out)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read(place: &Place, path: &Path) -> Result<Vec<u8>, Failure> {
     let source: io::Result<Box<dyn Read>> = if path.as_os_str() == "-" {
         Ok(Box::new(io::stdin().lock()))
     } else {
-        File::open(path).map(|file| Box::new(file) as Box<dyn Read>)
+        File::open(place.dir().join(path)).map(|file| Box::new(file) as Box<dyn Read>)
     };
     let mut bytes = Vec::new();
     source

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use ctrlz::Workspace;
+use ctrlz::{ObjectId, Workspace};
 use ctrlz_agents::rpc::{Server, Stopper};
 use ctrlz_api::{Host, Opened, Place, WireError, schema_text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -33,6 +33,8 @@ pub(crate) struct RpcArgs {
 pub(super) struct Configured {
     pub(super) args: GlobalArgs,
     pub(super) environment: Environment,
+    /// Whether snapshots of other work trees that share the store are hidden.
+    pub(super) own_snapshots: bool,
 }
 
 impl Host for Configured {
@@ -48,6 +50,10 @@ impl Host for Configured {
         drop(std::thread::Builder::new().spawn(move || drop(gc.wait())));
     }
 
+    fn check_snapshot(&self, workspace: &Workspace, hash: &ObjectId) -> Result<(), WireError> {
+        if self.own_snapshots { Ok(workspace.check_own_snapshot(hash)?) } else { Ok(()) }
+    }
+
     fn owner(&self) -> Option<u32> {
         Some(std::process::id())
     }
@@ -61,7 +67,7 @@ pub(crate) fn print_schema(out: &mut Output) -> Result<Done, Failure> {
 
 /// Serves until standard input ends. Only messages are written to standard output.
 pub(crate) fn serve(args: &GlobalArgs, environment: Environment) -> Result<Done, Failure> {
-    let host = Arc::new(Configured { args: args.clone(), environment });
+    let host = Arc::new(Configured { args: args.clone(), environment, own_snapshots: false });
     // A separate handle: the usual one is buffered, and locked by `Output`.
     let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(Failure::Output)?;
     let server = Server::new(File::from(stdout), host);

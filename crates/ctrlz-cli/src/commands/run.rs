@@ -86,7 +86,8 @@ pub(crate) fn run(place: Result<Place, Failure>, args: &RunArgs) -> Result<Done,
         render::note(&match ended.files.len() {
             0 if ended.changed => {
                 format!(
-                    "ctrlz: only permissions, directories or ignored files changed; undo: {way_back}"
+                    "ctrlz: only permissions, directories, ignored files or files outside of the \
+                     project changed; undo: {way_back}"
                 )
             }
             0 => "ctrlz: no files changed".into(),

@@ -75,7 +75,7 @@ pub(super) fn bind(
     let settings = config::decide(&first, &environment)?;
     check_work_trees(named, &dirs, global, &environment)?;
     let options = ServerOptions { dirs, files: files_in(&settings.options.data_dir), tcp };
-    let host = Arc::new(Configured { args: global.clone(), environment });
+    let host = Arc::new(Configured { args: global.clone(), environment, own_snapshots: false });
     Ok(Server::bind(&options, host)?)
 }
 

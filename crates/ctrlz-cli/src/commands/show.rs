@@ -58,11 +58,16 @@ enum Shown<'a> {
 
 fn shown<'a>(place: &Place, what: &'a OsStr) -> Result<Shown<'a>, Failure> {
     let bytes = what.as_bytes();
-    if let Some(colon) = bytes.iter().position(|byte| *byte == b':') {
-        let hash = place.snapshot(OsStr::from_bytes(&bytes[..colon]))?;
-        return Ok(Shown::File(hash, &bytes[colon + 1..]));
+    let point = place.point(what);
+    // Labels of checkpoints and paths may both contain colons.
+    let mut unknown = None;
+    for colon in (0..bytes.len()).filter(|at| bytes[*at] == b':' && point.is_err()) {
+        match place.snapshot(OsStr::from_bytes(&bytes[..colon])) {
+            Ok(hash) => return Ok(Shown::File(hash, &bytes[colon + 1..])),
+            Err(failure) => drop(unknown.get_or_insert(failure)),
+        }
     }
-    Ok(match place.point(what)? {
+    Ok(match unknown.map_or(point, Err)? {
         Point::Snapshot(hash) => Shown::Snapshot(hash),
         Point::Operation(id) | Point::OperationOf { id, .. } => {
             let params = OperationParams { operation: id, files: Some(MAX_FILES) };

@@ -93,9 +93,7 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
     };
     if args.dry_run {
         let report = place.plan(methods::plan_undo, &params)?;
-        let done = show_plan(place, "would undo", &report, out)?;
-        refuse_mass_removal(report.mass_removal, args.yes, out)?;
-        return Ok(done);
+        return show_plan(place, "would undo", &report, args.yes, out);
     }
     params.unclear = !out.is_json() && asks_for_unclear(place, &params)?;
     let report = place.call(methods::undo, &params)?;
@@ -132,7 +130,7 @@ fn asks_for_unclear(place: &Place, params: &UndoParams) -> Result<bool, Failure>
     if unclear.is_empty() {
         return Ok(false);
     }
-    render::note("changed while the interrupted command may have been running:");
+    render::note("changed while the command may have been running:");
     unclear.iter().for_each(|conflict| render::note(&format!("  {}", conflict.path)));
     Ok(render::asks("take these back too? [y/N] "))
 }
@@ -166,11 +164,13 @@ fn scope(args: &UndoArgs) -> Scope {
     }
 }
 
-/// Prints a plan and the command that applies it.
+/// Prints a plan and the command that applies it. Fails like that command if the plan removes an
+/// unusual share of the files and that is not allowed.
 pub(super) fn show_plan(
     place: &Place,
     verb: &str,
     report: &UndoReport,
+    is_allowed: bool,
     out: &mut Output,
 ) -> Result<Done, Failure> {
     show(place, verb, report, out)?;
@@ -178,6 +178,7 @@ pub(super) fn show_plan(
         out.line(&format!("plan {}", report.plan))?;
         out.line(&format!("apply it: {} apply {}", render::program(), report.plan))?;
     }
+    refuse_mass_removal(report.mass_removal, is_allowed, out)?;
     Ok(Done::of(report.complete))
 }
 
@@ -200,8 +201,13 @@ pub(super) fn show(
         let (kind, age) = (restore.kind, render::age(restore.at_millis));
         out.line(&format!("{verb} the {kind} of {age} (operation {operation})"))?;
     }
+    let verb_of_steps = match (&report.takes_back, verb) {
+        (None, verb) => verb,
+        (Some(_), "would undo") => "would bring back",
+        (Some(_), _) => "brought back",
+    };
     for line in step_lines(&steps(place)?, report) {
-        out.line(&format!("{verb} {line}"))?;
+        out.line(&format!("{verb_of_steps} {line}"))?;
     }
     let mut actions: Vec<&Action> = report.done.iter().collect();
     actions.sort_by_key(|action| &action.path);
@@ -239,20 +245,21 @@ pub(super) fn steps(place: &Place) -> Result<Vec<StepRecord>, Failure> {
 
 /// Prints the changes of paths outside of the project.
 fn show_outside(verb: &str, report: &UndoReport, out: &mut Output) -> Result<(), Failure> {
-    let changes = &report.outside;
-    match (changes.is_empty(), report.outside_asked) {
-        (true, _) => return Ok(()),
-        (false, true) => out.line("outside of the project:")?,
+    let is_repository = |change: &&OutsideChange| change.kept.as_deref() == Some("repository");
+    let (repositories, changes): (Vec<_>, Vec<_>) = report.outside.iter().partition(is_repository);
+    if !changes.is_empty() {
         // Only undo can restore paths outside of the project.
-        (false, false) if verb.ends_with("undo") => {
-            out.line("changed outside of the project, and left; --outside puts it back:")?;
-        }
-        (false, false) => out.line("changed outside of the project, and left:")?,
+        let is_offered = verb.ends_with("undo") && changes.iter().any(|one| one.action.is_some());
+        out.line(match (report.outside_asked, is_offered) {
+            (true, _) => "outside of the project:",
+            (false, true) => "changed outside of the project, and left; --outside puts it back:",
+            (false, false) => "changed outside of the project, and left:",
+        })?;
     }
-    for change in changes {
+    for change in changes.into_iter().chain(repositories.iter().copied()) {
         out.line(&outside_line(change))?;
     }
-    if changes.iter().any(|change| change.kept.as_deref() == Some("repository")) {
+    if !repositories.is_empty() {
         let program = render::program();
         out.line(&format!("the captured repository: {program} recover --git --into DIR"))?;
     }

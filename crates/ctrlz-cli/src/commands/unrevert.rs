@@ -4,7 +4,7 @@ use ctrlz_api::methods::{self, RevertStateParams, UnrevertParams};
 use ctrlz_api::{Boundary, RevertState};
 
 use super::Done;
-use super::undo::{refuse_mass_removal, show, show_plan};
+use super::undo::{show, show_plan};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::render::{self, Output, shell_word};
@@ -51,9 +51,7 @@ pub(crate) fn run(place: &Place, args: &UnrevertArgs, out: &mut Output) -> Resul
     };
     if args.dry_run {
         let report = place.plan(methods::plan_unrevert, &params)?;
-        let done = show_plan(place, "would bring back", &report, out)?;
-        refuse_mass_removal(report.mass_removal, args.yes, out)?;
-        return Ok(done);
+        return show_plan(place, "would bring back", &report, args.yes, out);
     }
     let report = place.call(methods::unrevert, &params)?;
     show(place, "brought back", &report, out)?;

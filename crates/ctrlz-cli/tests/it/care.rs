@@ -57,6 +57,17 @@ fn purge_requires_yes_and_reports_that_the_file_still_exists() {
 }
 
 #[test]
+fn a_purge_names_the_command_that_removes_the_same_content_elsewhere() {
+    let bench = Bench::new();
+    bench.write(".env", "secret\n");
+    bench.write("copy", "secret\n");
+    bench.track();
+    let said = bench.ok(&["purge", ".env", "--yes"]);
+    assert!(said.contains("the same content is at copy; ctrlz purge copy removes it"), "{said}");
+    assert!(bench.ok(&["purge", "copy", "--yes"]).starts_with("1 content removed"));
+}
+
+#[test]
 fn a_purge_reports_ignored_files_and_blanks_the_command_that_wrote_them() {
     let bench = Bench::new();
     bench.write(".gitignore", ".env\n");

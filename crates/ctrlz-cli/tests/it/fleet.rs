@@ -575,3 +575,20 @@ fn a_project_cannot_name_a_remote_of_an_unknown_transport() {
         }
     }
 }
+
+/// An export replaces its file by a rename, which would also replace a device.
+#[test]
+fn an_export_does_not_replace_a_file_of_another_kind() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.track();
+    let socket = bench.home.join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let link = bench.home.join("link");
+    std::os::unix::fs::symlink(&socket, &link).unwrap();
+    for path in [&socket, &link] {
+        bench.fails(&["export", path.to_str().unwrap()], 1, "not a regular file");
+    }
+    assert!(!socket.symlink_metadata().unwrap().is_file());
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+}

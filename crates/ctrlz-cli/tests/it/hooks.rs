@@ -792,6 +792,20 @@ fn files_outside_the_project_are_restored_only_with_the_outside_flag() {
 }
 
 #[test]
+fn a_directory_named_through_a_link_with_a_slash_is_captured() {
+    let bench = Bench::new();
+    bench.shell("git init -q .; mkdir kept; ln -s \"$HOME/data\" outside; ln -s kept inside");
+    bench.write(".gitignore", "kept/\n");
+    bench.write("kept/f", "precious\n");
+    bench.write_home("data/f", "precious\n");
+    bench.call("t1", "toolu_1", "find outside/ inside/ -type f -delete");
+    assert!(!bench.home.join("data/f").exists() && bench.read("kept/f").is_none());
+    bench.ok(&["undo", "--outside"]);
+    assert_eq!(std::fs::read_to_string(bench.home.join("data/f")).unwrap(), "precious\n");
+    assert_eq!(bench.read("kept/f").unwrap(), "precious\n");
+}
+
+#[test]
 fn parallel_commands_are_distinguished_by_the_files_they_write() {
     let bench = Bench::new();
     let of =
@@ -929,4 +943,23 @@ fn undo_keeps_user_edits_made_to_the_edited_file_while_permission_was_asked() {
     for (client, call, response) in calls {
         assert_eq!(edited_while_asked(client, &call, &response), found, "{client} {call}");
     }
+}
+
+#[test]
+fn an_edit_through_a_symlink_owns_the_target() {
+    let bench = Bench::new();
+    bench.write("AGENTS.md", "one\ntwo\n");
+    std::os::unix::fs::symlink("AGENTS.md", bench.project.join("CLAUDE.md")).unwrap();
+    bench.run(&["track"]);
+    let call = json!({
+        "tool_name": "Edit", "tool_use_id": "t1",
+        "tool_input": {
+            "file_path": bench.project.join("CLAUDE.md"), "old_string": "two", "new_string": "AGENT",
+        },
+    });
+    bench.silent_hook("claude-code", &bench.claude("p1", "PreToolUse", &call));
+    bench.write("AGENTS.md", "one\nAGENT\n");
+    bench.silent_hook("claude-code", &bench.claude("p1", "PostToolUse", &call));
+    assert_eq!(bench.run(&["undo"]).code, 0);
+    assert_eq!(bench.read("AGENTS.md").as_deref(), Some("one\ntwo\n"));
 }

@@ -55,6 +55,15 @@ fn install_keeps_existing_settings_and_uninstall_restores_them_exactly() {
 }
 
 #[test]
+fn install_creates_a_private_data_directory() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    bench.write_home(".claude/settings.json", "{}");
+    bench.ok(&["install", "claude-code"]);
+    assert_eq!(bench.data.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
 fn a_dry_run_changes_nothing() {
     let bench = Bench::new();
     for (_, file, text) in CONFIGURED {

@@ -66,6 +66,31 @@ fn tools_list_show_undo_and_redo_steps() {
     assert_eq!((bench.read("a.txt").unwrap().as_str(), bench.read("new.txt")), ("two\n", None));
 }
 
+/// Clones of one repository share a store.
+#[test]
+fn snapshots_of_other_work_trees_in_the_store_are_unknown() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.git(&["init", "-q"]);
+    bench.git(&["add", "a.txt"]);
+    bench.git(&["-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "x"]);
+    let own = bench.track();
+    bench.git(&["clone", "-q", ".", "../clone"]);
+    std::fs::write(bench.home.join("clone/private"), "SECRET\n").unwrap();
+    let other = bench.ok(&["-C", "../clone", "track"]);
+    assert!(bench.ok(&["show", &format!("{}:private", other.trim())]).contains("SECRET"));
+    let mut client = start(&bench);
+    for (tool, arguments) in [
+        ("show", json!({ "hash": other.trim(), "path": "private" })),
+        ("diff", json!({ "from": other.trim() })),
+        ("diff", json!({ "from": own, "to": other.trim() })),
+    ] {
+        let (text, failed) = call(&mut client, tool, &arguments);
+        assert!(failed && text.contains("no snapshot"), "{tool} {arguments}: {text}");
+    }
+    ok(&mut client, "show", &json!({ "hash": own, "path": "a.txt" }));
+}
+
 #[test]
 fn no_tool_deletes_history() {
     let bench = Bench::new();

@@ -41,6 +41,22 @@ fn help_lists_every_command_and_has_no_side_effects() {
     assert!(!bench.data.exists());
 }
 
+/// Clients interpret exit code 2 of a hook as a request to stop the agent.
+#[test]
+fn usage_errors_of_a_hook_exit_with_code_0_whatever_options_precede_it() {
+    let bench = Bench::new();
+    for words in [
+        &["hook", "--nope"][..],
+        &["--json", "hook", "--nope"],
+        &["--store", "x", "hook", "--nope"],
+        &["--data-dir=x", "-C", ".", "hook", "no-client", "more"],
+        &["--nope", "hook", "claude-code"],
+    ] {
+        assert_eq!(bench.run(words).code, 0, "{words:?}");
+    }
+    assert_eq!(bench.run(&["ls", "hook", "--nope"]).code, 2);
+}
+
 #[test]
 fn usage_errors_exit_with_code_2() {
     let bench = Bench::new();

@@ -88,6 +88,17 @@ fn show_prints_bytes_and_ls_lists_files() {
 }
 
 #[test]
+fn show_accepts_a_label_with_a_colon() {
+    let bench = Bench::new();
+    bench.write("a:b", "one\n");
+    bench.ok(&["checkpoint", "-m", "fix: parser"]);
+    let about = bench.ok(&["show", "fix: parser"]);
+    assert!(about.contains("fix: parser"), "{about}");
+    assert_eq!(bench.ok(&["show", "fix: parser:a:b"]), "one");
+    bench.fails(&["show", "nothing: here:a:b"], 4, "nothing");
+}
+
+#[test]
 fn an_unknown_or_malformed_hash_changes_nothing() {
     let (bench, _) = changed();
     let files = contents(&bench.project);

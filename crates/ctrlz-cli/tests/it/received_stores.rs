@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::bench::{Bench, finish, program};
+use crate::bench::{Bench, contents, finish, program};
 
 const STORE: [&str; 2] = ["--store", ".agent/snapshots"];
 
@@ -739,4 +739,152 @@ fn a_trust_record_shipped_with_the_project_is_not_accepted() {
     // The new store is trusted by its identity.
     assert_eq!(bench.run(&args).code, 0);
     assert_eq!(set_aside(&bench).len(), 1);
+}
+
+/// Commits a file in a new repository at `dir`.
+fn init(dir: &Path) {
+    std::fs::create_dir_all(dir).unwrap();
+    git(dir, &["init", "-q", "-b", "main", "."]);
+    git(dir, &["-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "x", "--allow-empty"]);
+}
+
+#[test]
+fn a_store_or_data_directory_in_a_git_directory_is_refused() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    for dir in [&bench.project, &bench.project.join("sub"), &bench.home, &bench.home.join("other")]
+    {
+        init(dir);
+    }
+    symlink(bench.home.join("other/.git"), bench.home.join("link")).unwrap();
+    let home = bench.home.to_str().unwrap();
+    let outer = ["link", "link/x", ".git", ".git/x", "other/.git", "other/.git/modules/x"];
+    let outer = outer.map(|path| format!("{home}/{path}"));
+    let inner = [".git", ".git/x", "x/../.git", "sub/.git", "sub/.git/x/y", ".GIT", ".hg/store"];
+    let all = |dir: &Path| contents(dir);
+    let before = (all(&bench.home), all(&bench.project));
+    for path in outer.iter().map(String::as_str).chain(inner) {
+        for args in [&["track"][..], &["status"], &["log"], &["gc"], &["adopt", home]] {
+            let ran = bench.run(&[&["--store", path], args].concat());
+            assert_ne!(ran.code, 0, "{path} {args:?}: {ran:?}");
+            assert!(!ran.stderr.contains("remove"), "{path} {args:?}: {ran:?}");
+            assert!(
+                ran.stderr.contains("a repository's own directory"),
+                "{path} {args:?}: {ran:?}"
+            );
+        }
+        bench.fails(
+            &["--force-root", "--data-dir", path, "track"],
+            1,
+            "a repository's own directory",
+        );
+        assert_eq!((all(&bench.home), all(&bench.project)), before, "{path}");
+    }
+}
+
+#[test]
+fn a_repository_of_the_user_at_the_path_of_a_store_is_left_alone() {
+    type Put = fn(&Bench, &Path);
+    let write_tree = |bench: &Bench, dir: &Path| {
+        let at = ["--git-dir", dir.to_str().unwrap(), "--work-tree", "."];
+        git(&bench.project, &[&at[..], &["add", "a.txt"]].concat());
+        git(&bench.project, &[&at[..], &["write-tree"]].concat());
+    };
+    let puts: [(&str, Put); 6] = [
+        ("no commits", |_, _| ()),
+        ("a branch", |bench, dir| {
+            init(&bench.project.join("clone"));
+            let url = dir.to_str().unwrap();
+            git(&bench.project.join("clone"), &["push", "-q", url, "main"]);
+        }),
+        ("a packed branch", |bench, dir| {
+            init(&bench.project.join("clone"));
+            let url = dir.to_str().unwrap();
+            git(&bench.project.join("clone"), &["push", "-q", url, "main"]);
+            git(dir, &["gc", "-q"]);
+        }),
+        ("pushed snapshots", |bench, dir| {
+            bench.ok(&["push", dir.to_str().unwrap()]);
+        }),
+        ("a detached HEAD", |_, dir| {
+            std::fs::write(dir.join("HEAD"), format!("{}\n", "1".repeat(40))).unwrap();
+        }),
+        ("work trees", |_, dir| std::fs::create_dir(dir.join("worktrees")).unwrap()),
+    ];
+    for (what, put) in puts {
+        for (name, is_inside) in [("lib.git", true), ("lib.git/x", true), ("lib.git", false)] {
+            let bench = Bench::new();
+            bench.write("a.txt", "one\n");
+            bench.track();
+            let above = if is_inside { bench.project.clone() } else { bench.home.join("outside") };
+            let dir = above.join("lib.git");
+            std::fs::create_dir_all(&dir).unwrap();
+            git(&dir, &["init", "-q", "--bare", "."]);
+            if what != "no commits" {
+                write_tree(&bench, &dir);
+            }
+            put(&bench, &dir);
+            let before = contents(&above);
+            let args = ["--store", above.join(name).to_str().unwrap(), "track"].map(str::to_owned);
+            let ran = bench.run(&args.each_ref().map(String::as_str));
+            // A project must not be able to stop recording; elsewhere the path was a mistake.
+            assert_eq!(ran.code == 0, is_inside, "{what} {name}: {ran:?}");
+            assert!(ran.stderr.contains("is not used"), "{what} {name}: {ran:?}");
+            assert_eq!(contents(&above), before, "{what} {name}");
+        }
+    }
+}
+
+#[test]
+fn the_separate_git_directory_of_the_work_tree_is_not_used_as_a_store() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    git(&bench.project, &["init", "-q", "--separate-git-dir", ".bare", "."]);
+    git(&bench.project, &["add", "a.txt"]);
+    git(&bench.project, &["write-tree"]);
+    let before = contents(&bench.project);
+    for path in [".bare", ".bare/x"] {
+        let ran = bench.run(&["--store", path, "track"]);
+        assert!(ran.stderr.contains("a repository's own directory"), "{path}: {ran:?}");
+        assert_eq!(contents(&bench.project), before, "{path}");
+    }
+}
+
+#[test]
+fn a_directory_with_sources_named_ctrlz_is_not_taken_for_a_store() {
+    let bench = Bench::new();
+    bench.write("crates/ctrlz/src/lib.rs", "text\n");
+    let before = contents(&bench.project);
+    let ran = bench.run(&["--store", "crates", "track"]);
+    assert!(ran.stderr.contains("a directory with other files"), "{ran:?}");
+    assert_eq!(contents(&bench.project), before);
+    let outside = bench.home.join("outside");
+    std::fs::create_dir_all(outside.join("ctrlz")).unwrap();
+    std::fs::write(outside.join("ctrlz/lib.rs"), "text\n").unwrap();
+    let before = contents(&outside);
+    bench.fails(&["--store", outside.to_str().unwrap(), "track"], 1, "is not used");
+    assert_eq!(contents(&outside), before);
+}
+
+/// Every imported ref is flushed, so a small store can need minutes.
+#[test]
+fn a_small_store_with_many_refs_does_not_delay_recording() {
+    let bench = Bench::new();
+    let (first, _) = received(&bench);
+    let log = log_dir(&store(&bench));
+    let log = log.file_name().unwrap().to_str().unwrap();
+    let head =
+        std::fs::read_to_string(store(&bench).join(format!("refs/ctrlz/{log}/log"))).unwrap();
+    let line = |at: u32| format!("{} refs/ctrlz/{log}/cp{at:06}\n", head.trim());
+    let packed: String = (0..5_000).map(line).collect();
+    std::fs::write(store(&bench).join("packed-refs"), packed).unwrap();
+    bench.write("a.txt", "mine\n");
+    let began = std::time::Instant::now();
+    bench.ok(&with_store(&["track"]));
+    bench.ok(&with_store(&["run", "--", "sh", "-c", "echo three > a.txt"]));
+    bench.ok(&with_store(&["undo"]));
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(bench.read("a.txt").as_deref(), Some("mine\n"));
+    let shown = bench.run(&with_store(&["restore", &first]));
+    assert!(shown.code == 0 || shown.stderr.contains("being imported"), "{shown:?}");
 }

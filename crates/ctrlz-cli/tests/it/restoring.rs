@@ -202,6 +202,19 @@ fn weird_name() -> &'static std::ffi::OsStr {
 }
 
 #[test]
+fn a_file_of_patches_is_read_relative_to_the_chosen_directory() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let hash = bench.track();
+    bench.write("a.txt", "two\n");
+    bench.write("patches.json", &json!({ "hash": hash, "files": ["a.txt"] }).to_string());
+    let project = bench.project.to_str().unwrap();
+    let mut command = bench.command(&["-C", project, "revert", "--patches", "patches.json"]);
+    let ran = crate::bench::finish(command.current_dir(&bench.home));
+    assert_eq!((ran.code, bench.read("a.txt").as_deref()), (0, Some("one\n")), "{ran:?}");
+}
+
+#[test]
 fn invalid_patches_and_paths_outside_change_nothing() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");

@@ -466,6 +466,30 @@ fn lost_files_are_listed_and_recovered() {
 }
 
 #[test]
+fn the_suggested_commands_work_for_names_that_look_like_options() {
+    let bench = Bench::new();
+    bench.write("-name", "one\n");
+    bench.agent("s", "m1", "rm -- -name");
+    let lost = bench.ok(&["log", "--lost"]);
+    let command = lost.split("ctrlz ").last().unwrap();
+    assert!(bench.shell(&format!("\"$CTRLZ\" {command}")).code == 0, "{lost}");
+    assert_eq!(bench.read("-name").unwrap(), "one\n");
+}
+
+#[test]
+fn undoing_a_revert_says_that_it_brings_the_steps_back() {
+    let bench = Bench::new();
+    bench.write("a", "one\n");
+    bench.agent("s", "m1", "echo two > a");
+    bench.ok(&["revert", "--session", "s", "--message", "m1"]);
+    let plan = bench.ok(&["undo", "--dry-run"]);
+    assert!(plan.contains("\nwould bring back echo two > a"), "{plan}");
+    let said = bench.ok(&["undo"]);
+    assert!(said.contains("\nbrought back echo two > a"), "{said}");
+    assert_eq!(bench.read("a").unwrap(), "two\n");
+}
+
+#[test]
 fn recover_lists_each_version_of_a_file_with_its_restore_command() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
@@ -666,7 +690,15 @@ fn run_captures_a_repository_that_its_command_removes() {
     let bench = Bench::new();
     bench.write("a", "one\n");
     bench.write(".git/HEAD", "ref: refs/heads/main\n");
-    bench.ok(&["run", "--", "rm", "-rf", ".git"]);
+    let said = bench.run(&["run", "--", "rm", "-rf", ".git"]);
+    let command = "`ctrlz recover --git --into DIR` writes what was captured";
+    assert!(said.stderr.contains(command), "{said:?}");
+    let lost = bench.ok(&["log", "--lost"]);
+    assert!(lost.contains(command) && !lost.contains("cannot be recovered"), "{lost}");
+    let undone = bench.run(&["undo"]);
+    let said = String::from_utf8_lossy(&undone.stdout).into_owned();
+    assert_eq!(undone.code, 3, "{said}");
+    assert!(said.contains("! lost       .git") && !said.contains("outside"), "{said}");
     let into = bench.project.parent().unwrap().join("recovered");
     bench.ok(&["recover", "--git", "--into", into.to_str().unwrap()]);
     assert_eq!(std::fs::read_to_string(into.join("HEAD")).unwrap(), "ref: refs/heads/main\n");

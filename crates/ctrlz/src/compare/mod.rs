@@ -31,15 +31,16 @@ pub(crate) use unified::write_unified;
 /// Upper bound on the paths of a tree. No work tree has more; a larger tree would exhaust memory.
 pub(crate) const MAX_PATHS: u64 = 1_500_000;
 
-/// Kind of difference of a path between two snapshots.
+/// Kind of a change between two snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ChangeStatus"))]
 pub enum Status {
-    /// Only the later snapshot has the path.
+    /// Only the later snapshot has it.
     Added,
-    /// Only the earlier snapshot has the path.
+    /// Only the earlier snapshot has it.
     Deleted,
-    /// Both have it, with different content, mode or type.
+    /// Both snapshots have it, with different content, mode or type.
     Modified,
 }
 

@@ -28,6 +28,8 @@ use super::rejected::Rejected;
 
 /// Upper bound on the number of objects of a plain repository to import.
 const MAX_OBJECTS: usize = 10_000_000;
+/// Upper bound on the refs of an old store that are imported while a command waits. Each is flushed.
+pub(super) const MAX_REFS_AT_ONCE: usize = 200;
 /// Prefix of the refs that keep snapshots not named by any operation.
 const KEPT: &str = "refs/ctrlz-adopted/";
 
@@ -167,6 +169,8 @@ impl Adoption<'_> {
         };
         let objects = self.copy(checker.roots(arrival))?;
         let patience = self.workspace.options().patience;
+        // The lock of the work tree must not be held for long.
+        let is_own = is_own && arrival.private.len() + arrival.others.len() <= MAX_REFS_AT_ONCE;
         let own_lock = if is_own { Some(self.work_tree.lock(store, patience)?) } else { None };
         if own_lock.is_some() && self.work_tree.last(store)?.is_none() {
             adopt(store, &self.work_tree, arrival, &checker)?;
@@ -315,6 +319,27 @@ fn check_layout(dir: &Path) -> Result<(), &'static str> {
         }
     }
     Ok(())
+}
+
+/// Returns whether a directory is the repository of a program that takes snapshots with `git
+/// write-tree`: it has trees, but no ref, and nothing that branches or work trees leave.
+pub(super) fn holds_only_snapshots(dir: &Path) -> bool {
+    const USED: [&str; 5] = ["commondir", "logs", "modules", "reftable", "worktrees"];
+    const MAX_PACKED_REFS: u64 = 4096;
+    let is_unborn = || {
+        let head = read_small(&dir.join("HEAD"), 4096).ok().flatten();
+        let packed = dir.join("packed-refs").symlink_metadata().map_or(0, |meta| meta.len());
+        head.is_some_and(|head| head.starts_with(b"ref: "))
+            && packed <= MAX_PACKED_REFS
+            && Refs::new(dir).list("refs").is_ok_and(|refs| refs.is_empty())
+            && !USED.iter().any(|name| dir.join(name).symlink_metadata().is_ok())
+    };
+    let has_tree = || -> Option<bool> {
+        let objects = Objects::open_alone(&dir.join("objects")).ok()?;
+        let is_tree = |id| matches!(objects.header_known(&id), Ok(Some((Kind::Tree, _))));
+        Some(objects.all_ids().ok()?.into_iter().any(is_tree))
+    };
+    check_layout(dir).is_ok() && is_unborn() && has_tree().unwrap_or_default()
 }
 
 /// Returns the work tree's own log: the one that the old registry names for its path, or the only

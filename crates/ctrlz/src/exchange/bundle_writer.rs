@@ -43,6 +43,10 @@ pub(crate) fn write_bundle(
 ) -> Result<u64, Error> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
+    if path.metadata().is_ok_and(|meta| !meta.is_file()) {
+        // The rename would replace a device or a pipe by a file.
+        Err(std::io::Error::other("it is not a regular file")).named("replace", path)?;
+    }
     private::sweep_exports(parent)?;
     let (temporary, file) = private::create_export(parent)?;
     // `file` stays open and locked until the rename, so that no other process sweeps it.

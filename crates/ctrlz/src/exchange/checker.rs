@@ -10,6 +10,7 @@ use crate::log::{Operation, WorkTree, ignored_before, read_ignored, read_operati
 use crate::pack::Objects;
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
+use crate::session::{check_length, check_lengths};
 use crate::store::{Store, Tombstones};
 
 use super::arrival::Arrival;
@@ -176,6 +177,11 @@ impl<'a> Checker<'a> {
         let is_older = newer.is_none_or(|newer| operation.id < newer.id);
         if !ids.into_iter().all(|id| is_operation_id(id)) || !is_older {
             return Err(format!("operation {commit} is out of order").into());
+        }
+        let steps = operation.details.credits.iter().map(|credit| check_lengths(&credit.step));
+        let session = check_length("the session", operation.details.session.as_deref());
+        if let Err(error) = steps.chain([session]).collect::<Result<(), _>>() {
+            return Err(format!("operation {}: {error}", operation.id).into());
         }
         self.tree(operation.snapshot)?;
         self.commits.insert(*commit, operation.id.clone());

@@ -3,15 +3,15 @@
 //! The file is a git bundle: `git clone FILE` checks out the newest snapshot with the log as its
 //! history. It contains no path of this machine, and ignored files only on request.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::fs::absolute;
 use crate::gc::Live;
 use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree};
-use crate::hold::absolute;
 use crate::log::{Operation, WorkTree};
 use crate::outside::check_place;
 use crate::path::TreePath;
@@ -125,6 +125,9 @@ impl Transfer<'_> {
             store.mark(&refs.clone().into_iter().collect(), &mut live, progress)?;
         } else {
             let mut redaction = Redaction::of(&store, &options.redact);
+            for (_, id) in refs.iter().filter(|(name, _)| name.starts_with(PRIVATE)) {
+                redaction.rewrite_ignored(*id)?;
+            }
             for segment in segments.iter().rev() {
                 for operation in segment.operations.iter().rev() {
                     progress.check()?;
@@ -137,10 +140,6 @@ impl Transfer<'_> {
             snapshot = redaction.new_tree(&snapshot)?;
             redaction.mark(&mut live)?;
             extra = redaction.into_extra();
-            let private = refs.iter().filter(|(name, _)| name.starts_with(PRIVATE));
-            let private: HashMap<String, ObjectId> =
-                private.map(|(name, id)| (name.clone(), *id)).collect();
-            store.mark(&private, &mut live, progress)?;
         }
         let operations = segments.iter().map(|segment| segment.operations.len() as u64).sum();
         let all = segments.iter().flat_map(|segment| &segment.operations).flat_map(sessions_of);

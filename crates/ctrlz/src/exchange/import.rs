@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::error::{Error, ExchangeError, StoreError};
+use crate::fs::absolute;
 use crate::git::ObjectId;
-use crate::hold::absolute;
 use crate::log::{Source, WorkTree};
 use crate::pack::Objects;
 use crate::scan::Progress;

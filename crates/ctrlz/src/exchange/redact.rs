@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::{Error, StoreError};
 use crate::gc::Live;
-use crate::git::{Kind, ObjectId, TreeEntry, encode_tree};
-use crate::log::{Operation, Redacted, redact};
-use crate::path::TreePath;
+use crate::git::{Commit, Kind, ObjectId, TreeEntry, encode_commit, encode_tree};
+use crate::log::{IgnoredSnapshot, Operation, Redacted, ignored_before, read_ignored, redact};
+use crate::path::{PathText, TreePath, is_within};
 use crate::scan::{SkipReason, Skipped};
 use crate::store::Store;
 
@@ -35,9 +35,7 @@ impl<'a> Redaction<'a> {
     pub(super) fn rewrite(&mut self, operation: &Operation) -> Result<(), Error> {
         let snapshot = self.new_tree(&operation.snapshot)?;
         let mut meta = operation.meta.clone();
-        let is_redacted = |path: &[u8]| {
-            self.paths.iter().any(|gone| crate::path::is_within(path, gone.as_bytes()))
-        };
+        let is_redacted = |path: &[u8]| self.is_redacted(path);
         meta.modes.retain(|(path, _)| !is_redacted(&path.clone().into_bytes()));
         meta.empty_dirs.retain(|path| !is_redacted(path.as_bytes()));
         meta.skipped.retain(|skipped| !is_redacted(&skipped.path));
@@ -48,6 +46,7 @@ impl<'a> Redaction<'a> {
                 reason: SkipReason::Redacted,
             }),
         );
+        meta.ignored_snapshot = meta.ignored_snapshot.map(|ignored| self.new_commit(&ignored));
         meta.sort();
         let new = Redacted { snapshot, meta, commits: &self.commits };
         let extra = &mut self.extra;
@@ -57,6 +56,42 @@ impl<'a> Redaction<'a> {
         self.commits.insert(operation.commit, commit);
         self.snapshots.push(snapshot);
         Ok(())
+    }
+
+    /// Rewrites an ignored snapshot and all that come before it in its chain. The operations that
+    /// name them must be rewritten afterwards.
+    pub(super) fn rewrite_ignored(&mut self, last: ObjectId) -> Result<(), Error> {
+        let objects = &self.store.objects;
+        let (mut chain, mut next) = (Vec::new(), Some(last));
+        while let Some(id) = next {
+            chain.push(id);
+            next = ignored_before(objects, &id)?;
+        }
+        for id in chain.into_iter().rev() {
+            let IgnoredSnapshot { tree, mut data } = read_ignored(objects, &id)?;
+            data.modes.retain(|(path, _)| !self.is_redacted(&path.clone().into_bytes()));
+            for listed in [Some(&mut data.unknown), data.not_kept.as_mut()].into_iter().flatten() {
+                listed.retain(|path| !self.is_redacted(&path.clone().into_bytes()));
+            }
+            data.unknown
+                .extend(self.paths.iter().map(|path| PathText::from_bytes(path.as_bytes())));
+            let commit = objects.commit(&id)?;
+            let tree = self.new_tree(&tree)?;
+            let commit = Commit {
+                tree,
+                parents: commit.parents.iter().map(|parent| self.new_commit(parent)).collect(),
+                data: serde_json::to_string(&data).expect("plain data has a JSON form"),
+                ..commit
+            };
+            let new = put(&mut self.extra, Kind::Commit, encode_commit(&commit));
+            self.commits.insert(id, new);
+            self.snapshots.push(tree);
+        }
+        Ok(())
+    }
+
+    fn is_redacted(&self, path: &[u8]) -> bool {
+        self.paths.iter().any(|gone| is_within(path, gone.as_bytes()))
     }
 
     /// Returns the replacement of a commit.

@@ -232,13 +232,16 @@ impl Transfer<'_> {
                 Fate::Known => drop(origin.note(store, &here)?),
                 Fate::Diverged if is_own => (),
                 Fate::Diverged => pulled.diverged.push(log),
-                Fate::News(_) if is_own && here.last(store)?.is_some() => (),
                 Fate::News(operations) => {
                     let _lock = if is_own {
                         here.lock(store, origin.patience)?
                     } else {
                         origin.note(store, &here)?
                     };
+                    // A command may have recorded since the log was checked.
+                    if is_own && here.last(store)?.is_some() {
+                        continue;
+                    }
                     adopt(store, &here, &found.arrival, &checker)?;
                     let snapshot = found.newest.map(|newest| newest.snapshot);
                     pulled.logs.push(PulledLog { log, operations, snapshot });

@@ -13,15 +13,16 @@ use std::path::{Path, PathBuf};
 
 use crate::clock::now_millis;
 use crate::error::Error;
-use crate::fs::Named;
-use crate::hold::absolute;
+use crate::fs::{Named, absolute};
 use crate::scan::Progress;
 use crate::session::date_of;
 use crate::store::{
-    Lock, Sharing, Store, Trust, check_root, foreign_part, is_in_project, is_newer, note_pending,
-    pending, set_aside,
+    IN_REPOSITORY, Lock, Refs, Sharing, Store, Trust, UserRepo, check_root, foreign_part,
+    is_below_repository, is_in_project, is_newer, is_store, note_pending, pending, set_aside,
 };
 use crate::workspace::{Notice, Workspace};
+
+use super::adoption::{MAX_REFS_AT_ONCE, holds_only_snapshots};
 
 /// Old stores below this total size are imported at once, larger ones in the background.
 const MAX_BYTES_AT_ONCE: u64 = 32 << 20;
@@ -33,7 +34,8 @@ impl Workspace {
         let Some(path) = &self.options().store else { return Ok(None) };
         let path = self.root().join(path);
         if !self.needs_trust(&path) {
-            return Ok(None);
+            let is_inside = self.lies_in_repository(&path);
+            return if is_inside { Err(Error::untrusted(path, IN_REPOSITORY)) } else { Ok(None) };
         }
         if let Some(why) = self.obstacle(&path)? {
             if absolute(&self.options().data_dir).starts_with(self.root()) {
@@ -52,6 +54,9 @@ impl Workspace {
 
     /// Returns why `path` holds no store of this user and none can be created there.
     fn obstacle(&self, path: &Path) -> Result<Option<&'static str>, Error> {
+        if self.lies_in_repository(path) {
+            return Ok(Some(IN_REPOSITORY));
+        }
         if !is_link(path) && is_newer(path)? {
             // Renaming it would take it from the newer version.
             return Ok(Some("a newer version of ctrlz made it, or a file in it says so"));
@@ -72,7 +77,7 @@ impl Workspace {
         if !nearest.is_dir() {
             return Ok(Some("a file is in its place"));
         }
-        if is_there && is_filled(path) && !is_repository(path) {
+        if is_there && is_filled(path) && !self.may_be_replaced(path) {
             return Ok(Some("a directory with other files is in its place"));
         }
         let written = if is_there { path.parent().unwrap_or(path) } else { nearest };
@@ -81,12 +86,15 @@ impl Workspace {
         Ok((!is_writable).then_some("the directory above it cannot be written"))
     }
 
-    /// Imports the stores that were set aside if they are small. Others wait for a background
+    /// Imports the stores that were set aside if they are small and have few refs. Others wait for a background
     /// process.
     fn finish_small_adoption(&self, path: &Path) -> Result<(), Error> {
         let waiting = pending(path)?;
         let sizes = waiting.iter().map(|old| bytes_in(&old.join("objects"), MAX_BYTES_AT_ONCE));
-        if !waiting.is_empty() && sizes.sum::<u64>() < MAX_BYTES_AT_ONCE {
+        let refs = waiting.iter().map(|old| Ok(Refs::new(old).list("refs")?.len()));
+        let refs = refs.sum::<Result<usize, Error>>().unwrap_or(usize::MAX);
+        let is_small = sizes.sum::<u64>() < MAX_BYTES_AT_ONCE && refs <= MAX_REFS_AT_ONCE;
+        if !waiting.is_empty() && is_small {
             // Errors must not stop the recording. The import stays pending and is retried.
             drop(self.transfer().finish_adoption(&Progress::default()));
         }
@@ -118,11 +126,7 @@ impl Workspace {
     /// Returns why the store at `path` is not this user's own. Inside a project it must be recorded
     /// as such and have no foreign parts; elsewhere only this user can have created it.
     fn foreign(&self, path: &Path) -> Result<Option<&'static str>, Error> {
-        let is_own = if self.needs_trust(path) {
-            self.is_recorded(path)?
-        } else {
-            path.join("ctrlz").is_dir()
-        };
+        let is_own = if self.needs_trust(path) { self.is_recorded(path)? } else { is_store(path) };
         match is_own {
             true if self.needs_trust(path) => foreign_part(path),
             true => Ok(None),
@@ -140,7 +144,23 @@ impl Workspace {
         Trust::of(data_dir).knows(path, through_link, by_path_alone)
     }
 
-    /// Renames a foreign store or repository at `path` and creates a new store in its place.
+    /// Returns whether `path` lies in the own directory of this work tree's repository or of any
+    /// other one.
+    fn lies_in_repository(&self, path: &Path) -> bool {
+        let own = self.context().repo.as_ref().map(UserRepo::own_dirs).unwrap_or_default();
+        own.iter().any(|dir| path.starts_with(dir)) || is_below_repository(path)
+    }
+
+    /// Returns whether `path` is a store, or a repository with snapshots of another program. At a
+    /// path that the caller named, any other repository is one of the user's.
+    fn may_be_replaced(&self, path: &Path) -> bool {
+        match self.options().store {
+            Some(_) => is_store(path) || holds_only_snapshots(path),
+            None => is_repository(path),
+        }
+    }
+
+    /// Renames a foreign store or snapshot repository at `path` and creates a new store in its place.
     /// Returns the new path of the old directory and the reason, or `None` if nothing was replaced.
     fn replace_foreign_store(&self, path: &Path) -> Result<Option<(PathBuf, &'static str)>, Error> {
         if self.foreign(path)?.is_none() {
@@ -149,7 +169,7 @@ impl Workspace {
         let _lock = Trust::of(&self.options().data_dir).lock()?;
         // Another process may have replaced it meanwhile. The order matters: between two checks our
         // store may appear at an empty path, but never in place of a foreign store.
-        if !is_filled(path) || !is_repository(path) {
+        if !is_filled(path) || !self.may_be_replaced(path) {
             return Ok(None);
         }
         let Some(why) = self.foreign(path)? else { return Ok(None) };
@@ -177,7 +197,7 @@ impl Workspace {
 
     /// Opens or creates the store at `path`. A repository of another program there is set aside.
     pub(crate) fn create_store(&self, path: &Path) -> Result<Store, Error> {
-        if !path.join("ctrlz").is_dir() {
+        if !is_store(path) {
             if is_filled(path) {
                 self.replace_foreign_store(path)?;
                 self.finish_small_adoption(path)?;

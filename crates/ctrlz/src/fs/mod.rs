@@ -54,6 +54,19 @@ impl<T, E: Into<io::Error>> Named<T> for Result<T, E> {
     }
 }
 
+/// Returns a path with the symlinks of its existing part resolved.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut rest = Vec::new();
+    for above in full.ancestors() {
+        if let Ok(real) = above.canonicalize() {
+            return rest.iter().rev().fold(real, |path, name| path.join(name));
+        }
+        rest.extend(above.file_name().map(std::ffi::OsStr::to_owned));
+    }
+    full
+}
+
 /// Returns an unpredictable name of 16 hexadecimal digits.
 pub(crate) fn random_name() -> String {
     let mut bytes = [0; 8];

@@ -137,7 +137,7 @@ pub struct Details {
     /// Files that were both moved and modified.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
-    /// Removed names (`from`) of files that keep another name (`to`).
+    /// Removed or replaced names (`from`) of files that had another name, too (`to`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlinked: Vec<Moved>,
     /// Steps that this undo reversed.
@@ -384,13 +384,16 @@ pub struct Moved {
 /// A path that no snapshot holds and that a step removed or changed. Undo cannot restore it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uncaptured {
-    /// Path relative to the work tree.
+    /// Path relative to the work tree, or absolute if it lies outside.
     #[serde(with = "crate::path::text")]
     pub path: Vec<u8>,
     /// Reason why it was not captured.
     pub why: String,
     /// Change that the step made.
     pub change: UncapturedChange,
+    /// Size in bytes before the step, if it was a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// A change of a path that no snapshot holds.
@@ -402,7 +405,7 @@ pub enum UncapturedChange {
     Gone,
     /// Another file or directory took its place.
     Replaced,
-    /// The file was written to.
+    /// The file was written to, or the directory outside of the work tree changed.
     Modified,
     /// A directory that is never entered, or an ignored file, changed. Such paths are left out on
     /// purpose, so this is not a loss.

@@ -35,9 +35,9 @@ pub(crate) struct OpenStep {
     /// Whether the tool changes only the files in `paths`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) only_named: bool,
-    /// Whether the tool starts a sub-agent and waits for it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) starts_agent: bool,
+    /// Whether the tool starts a sub-agent and waits for it, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) starts_agent: Option<bool>,
     /// Time at which the step began, in milliseconds since 1970.
     #[serde(default)]
     pub(crate) began_millis: u64,
@@ -53,7 +53,7 @@ pub(crate) struct OpenStep {
     /// Size limit for named files that are ignored or large, if it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) max_named_bytes: Option<u64>,
-    /// Paths that the snapshot at the beginning leaves out.
+    /// Paths that the snapshot at the beginning and the capture of outside paths leave out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) uncaptured: Vec<Watched>,
 }
@@ -145,6 +145,11 @@ impl ProcessId {
 }
 
 impl OpenStep {
+    /// Returns whether the call names a path or a directory above it.
+    pub(crate) fn names(&self, path: &TreePath) -> bool {
+        self.paths.iter().any(|named| path.is_within(named))
+    }
+
     /// Returns whether its owner is known and alive.
     pub(crate) fn is_owned(&self) -> bool {
         self.owner.is_some_and(ProcessId::is_alive)

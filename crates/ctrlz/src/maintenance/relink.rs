@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ExchangeError};
-use crate::hold::absolute;
+use crate::fs::absolute;
 use crate::log::WorkTree;
 use crate::options::Options;
 use crate::store::Store;

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Dir, Landmark, Time};
-use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, is_protected_name};
+use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit};
 use crate::log::{WorkTree, ref_part};
 use crate::pack::PackWriter;
-use crate::path::is_within;
+use crate::path::{is_in_repository, is_within};
 use crate::record::{HashOnly, StoreKeep};
 use crate::restore::{HEAD_BYTES, database_of, is_sqlite, is_sqlite_log};
 use crate::scan::parts_of;
@@ -114,6 +114,34 @@ pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
 }
 
+/// Result of a capture.
+#[derive(Debug, Default)]
+pub(crate) struct Captured {
+    /// Absolute paths that exist and were left out, each with the reason.
+    pub(crate) left_out: Vec<(Vec<u8>, String)>,
+    /// Absolute paths of the repositories that were captured, at least in part.
+    pub(crate) repositories: Vec<Vec<u8>>,
+}
+
+impl Captured {
+    /// Returns the result for paths that could not be captured.
+    pub(crate) fn failed(paths: &[PathBuf], why: &Error) -> Captured {
+        let places = paths.iter().filter_map(|path| place(path));
+        let left_out = places.map(|(dir, name)| (full_path(&dir, &name), why.to_string()));
+        Captured { left_out: left_out.collect(), repositories: Vec::new() }
+    }
+
+    fn add(&mut self, root: &Root) {
+        self.left_out.extend(root.before.0.iter().filter_map(|(path, thing)| match thing {
+            Thing::LeftOut { why, .. } => Some((full_path(&root.dir, path), why.clone())),
+            _ => None,
+        }));
+        if root.repository && root.before.blobs().next().is_some() {
+            self.repositories.push(root.path());
+        }
+    }
+}
+
 /// Captures of one work tree and the operations on them. The caller holds its lock.
 pub(crate) struct Outside<'a> {
     pub(crate) store: &'a Store,
@@ -129,15 +157,16 @@ pub(crate) struct Outside<'a> {
 }
 
 impl Outside<'_> {
-    /// Records the state of `paths` before a step changes them, within `time`.
+    /// Records the state of `paths` before a step changes them, within `time`. Returns what is new.
     pub(crate) fn capture(
         &self,
         step: &str,
         paths: &[PathBuf],
         time: Option<Duration>,
-    ) -> Result<(), Error> {
+    ) -> Result<Captured, Error> {
+        let mut captured = Captured::default();
         if paths.is_empty() {
-            return Ok(());
+            return Ok(captured);
         }
         self.expire()?;
         let mut capture = self.load(step)?.unwrap_or_else(|| new(step));
@@ -152,7 +181,7 @@ impl Outside<'_> {
         let mut plain = Budget::plain().within(time);
         let large = Budget::repository().within(time);
         for (dir, name) in self.roots(paths, &capture) {
-            let repository = is_in_repository(&full_path(&dir, &name));
+            let repository = is_in_repository(&path_of(&full_path(&dir, &name)));
             let database = !repository && is_database(&dir, &name);
             let budget = if repository { large } else { plain };
             let mut reader = Reader { keep: &keep, budget, omit: &omit };
@@ -165,13 +194,15 @@ impl Outside<'_> {
             if !repository {
                 plain = reader.budget;
             }
-            capture.roots.push(Root { before: seen.state, ..found });
-            capture.roots.extend(nested);
+            for root in [Root { before: seen.state, ..found }].into_iter().chain(nested) {
+                captured.add(&root);
+                capture.roots.push(root);
+            }
         }
-        if capture.roots.is_empty() {
-            return Ok(());
+        if !capture.roots.is_empty() {
+            self.save(&capture, Some(pack))?;
         }
-        self.save(&capture, Some(pack))
+        Ok(captured)
     }
 
     pub(super) fn pack(&self) -> PackWriter {
@@ -211,8 +242,7 @@ impl Outside<'_> {
     fn is_project_repository(&self, full: &[u8]) -> bool {
         let (root, own) = self.omit.split_first().expect("the work tree comes first");
         let in_store = own.iter().any(|own| path_of(full).starts_with(own));
-        let rest = path_of(full).strip_prefix(root).map(|rest| rest.as_os_str().to_owned());
-        !in_store && rest.is_ok_and(|rest| is_in_repository(rest.as_bytes()))
+        !in_store && path_of(full).strip_prefix(root).is_ok_and(is_in_repository)
     }
 
     /// Records the state after a step. Returns whether it changed; if not, the capture is dropped.
@@ -429,11 +459,6 @@ fn place(path: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
             Ok(_) | Err(_) => return Some((real.into_os_string().into_vec(), name)),
         }
     }
-}
-
-/// Returns whether an absolute path is in, or is itself, the directory of a version control system.
-pub(super) fn is_in_repository(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').any(|part| !part.is_empty() && is_protected_name(part))
 }
 
 /// Returns the size in bytes from the first line of a capture file.

@@ -17,11 +17,12 @@ mod reader;
 mod report;
 mod state;
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, RestoreError};
+use crate::fs::absolute;
 use crate::pack::PackWriter;
+use crate::path::is_in_repository;
 use crate::record::{HashOnly, StoreKeep};
 
 use capture::Capture;
@@ -30,7 +31,7 @@ use reader::{Budget, Reader};
 
 pub use report::{OutsideAction, OutsideChange, OutsideKept, RecoveredRepository};
 
-pub(crate) use capture::Outside;
+pub(crate) use capture::{Captured, Outside};
 pub(crate) use planning::{How, OutsidePlan};
 pub(crate) use putting_back::Finished;
 
@@ -85,10 +86,7 @@ impl Outside<'_> {
 
 /// Refuses a destination in the directory of a version control system, even through a symlink.
 pub(crate) fn check_place(path: &Path) -> Result<(), Error> {
-    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let real = |above: &Path| Some(above.canonicalize().ok()?.join(full.strip_prefix(above).ok()?));
-    let real = full.ancestors().find_map(real).unwrap_or_else(|| full.clone());
-    if capture::is_in_repository(real.as_os_str().as_bytes()) {
+    if is_in_repository(&absolute(path)) {
         Err(Error::Restore(RestoreError::InsideRepository { path: path.to_owned() }))
     } else {
         Ok(())

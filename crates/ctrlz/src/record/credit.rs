@@ -98,11 +98,12 @@ impl Recording<'_> {
 impl Hold {
     /// Returns the credit of an open step, without the changes in the snapshot.
     fn credit(&self, step: &OpenStep, ending: Option<&Ending>, kept: &Kept) -> Credit {
-        let since = ending.and_then(|ending| ending.ran_since);
+        let ran = ending.and_then(|ending| ending.ran);
         let is_earlier = |path: &TreePath| {
-            self.changed_at(path).zip(since).is_some_and(|(at, since)| at < since)
+            let times = self.changed_at(path).zip(ran);
+            times.is_some_and(|(changed, ran)| ran.excludes(changed, path, step))
         };
-        let changed = since.map(|_| kept.changed(self)).unwrap_or_default();
+        let changed = ran.map(|_| kept.changed(self)).unwrap_or_default();
         Credit {
             step: step.info.clone(),
             paths: Some(Vec::new()),

@@ -1,5 +1,6 @@
 //! Evidence about the step that made a change.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use crate::compare::Change;
@@ -10,7 +11,7 @@ use crate::log::{Credit, Details, OpenStep, Operation, ProcessId};
 use crate::path::{TreePath, split};
 use crate::scan::StatCache;
 
-use super::request::{Cause, Ending};
+use super::request::{Cause, Ending, RunTime};
 
 /// Evidence about the open steps.
 pub(super) struct Evidence<'a> {
@@ -23,6 +24,9 @@ pub(super) struct Evidence<'a> {
     refused: Vec<TreePath>,
     /// The time of the previous snapshot.
     recorded_millis: u64,
+    /// Whether an undo recorded that one, and so has dealt with interrupted steps already.
+    after_undo: bool,
+    cache: OnceCell<StatCache>,
 }
 
 /// Returns whether the tool of a step may have been interrupted without an event: the step was
@@ -63,15 +67,28 @@ impl<'a> Evidence<'a> {
         cause: &'a Cause,
     ) -> Result<Evidence<'a>, Error> {
         let ending = cause.ending.as_ref();
-        let refused = |step: &OpenStep| {
-            ending.is_some_and(|ending| ending.refused && ending.step == step.info.step)
-        };
-        let (refused, open): (Vec<OpenStep>, Vec<OpenStep>) =
-            hold.open_steps()?.into_iter().partition(refused);
-        let refused = refused.into_iter().flat_map(|step| step.paths).collect();
+        let without = ending.filter(|ending| ending.refused || ending.found);
+        let (without, open): (Vec<OpenStep>, Vec<OpenStep>) = hold
+            .open_steps()?
+            .into_iter()
+            .partition(|step| without.is_some_and(|ending| ending.step == step.info.step));
+        let is_refused = ending.is_some_and(|ending| ending.refused);
+        let refused = without.into_iter().filter(|_| is_refused);
+        let refused = refused.flat_map(|step| step.paths);
         let interrupted = open.iter().map(|step| is_interrupted(step, cause)).collect();
-        let recorded_millis = before.at_millis;
-        Ok(Evidence { hold, open, interrupted, ending, refused, recorded_millis })
+        let (recorded_millis, after_undo) = (before.at_millis, before.kind.writes_files());
+        let cache = OnceCell::new();
+        let refused = refused.collect();
+        Ok(Evidence {
+            hold,
+            open,
+            interrupted,
+            ending,
+            refused,
+            recorded_millis,
+            after_undo,
+            cache,
+        })
     }
 
     /// Returns the evidence from the client of a step, if this step ends.
@@ -83,7 +100,7 @@ impl<'a> Evidence<'a> {
     /// snapshots list them, so that the end can disown some.
     pub(super) fn is_certain(&self) -> bool {
         let [only] = self.open.as_slice() else { return false };
-        self.ending.is_some_and(|ending| ending.ran_since.is_none())
+        self.ending.is_some_and(|ending| ending.ran.is_none())
             && !only.only_named
             && !self.interrupted[0]
             && self.refused.is_empty()
@@ -101,12 +118,14 @@ impl<'a> Evidence<'a> {
             (0..open.len()).filter(|at| !open[*at].only_named && !waits(open, *at)).collect();
         // A call that starts a sub-agent changes nothing itself. Alone, it represents the
         // sub-agent.
-        if working.iter().any(|at| !open[*at].starts_agent) {
-            working.retain(|at| !open[*at].starts_agent);
+        let is_starter = |at: &usize| open[*at].starts_agent == Some(true);
+        if !working.iter().all(is_starter) {
+            working.retain(|at| !is_starter(at));
         }
         let mut sharing = BTreeSet::new();
+        let last = found.iter().filter_map(|change| self.hold.changed_at(&change.path)).max();
         for change in found {
-            match self.owner(&working, change) {
+            match self.owner(&working, change, last) {
                 Owner::Step(at) => {
                     let own = credits[at].paths.get_or_insert_default();
                     own.push(change.path.clone());
@@ -129,10 +148,10 @@ impl<'a> Evidence<'a> {
         sharing
     }
 
-    fn owner(&self, working: &[usize], change: &Change) -> Owner {
+    /// Returns the owner of a change, given the time of the last one.
+    fn owner(&self, working: &[usize], change: &Change, last: Option<Time>) -> Owner {
         let open = self.open.as_slice();
-        let since = self.ending.and_then(|ending| ending.ran_since);
-        let changed_at = match since {
+        let changed_at = match self.ending.and_then(|ending| ending.ran).map(|ran| ran.since()) {
             Some(since) if self.was_moved_since(change, since) => None,
             Some(since) => {
                 self.written_before(change, since).or_else(|| self.hold.changed_at(&change.path))
@@ -140,15 +159,15 @@ impl<'a> Evidence<'a> {
             None => self.hold.changed_at(&change.path),
         };
         // A change before the reported start of the tool is not the tool's.
-        let can_be = |at: &usize| {
-            let ran_since = self.ending_of(&open[*at]).and_then(|ending| ending.ran_since);
-            !matches!((changed_at, ran_since), (Some(changed), Some(since)) if changed < since)
+        let ran = |at: &usize| self.ending_of(&open[*at]).and_then(|ending| ending.ran);
+        let times = |at: &usize| changed_at.zip(ran(at));
+        let can_be = |at: &usize| times(at).is_none_or(|(changed, ran)| changed >= ran.since());
+        let is_named = |at: &usize| {
+            let excludes =
+                |(changed, ran): (Time, RunTime)| ran.excludes(changed, &change.path, &open[*at]);
+            open[*at].names(&change.path) && !times(at).is_some_and(excludes)
         };
-        let names = |step: &OpenStep| step.paths.iter().any(|path| change.path.is_within(path));
-        // An edit tool owns the files that it names, even if its end is reported late.
-        let named: Vec<usize> = (0..open.len())
-            .filter(|at| names(&open[*at]) && (can_be(at) || open[*at].only_named))
-            .collect();
+        let named: Vec<usize> = (0..open.len()).filter(is_named).collect();
         match named.as_slice() {
             [] => (),
             [one] => return Owner::Step(*one),
@@ -161,12 +180,23 @@ impl<'a> Evidence<'a> {
         // After an interruption users edit files, but rarely delete them.
         let is_clear = |at: &usize| {
             !self.interrupted[*at]
-                || change.after.is_none()
+                || (change.after.is_none() && !self.after_undo)
                 // Within one clock tick the order is unknown.
                 || changed_at.is_some_and(|time| time.millis() < open[*at].last_sign_millis)
         };
+        // If the report was late, the tool or the user made the change. Users rarely delete files
+        // during a permission question.
+        let can_be_late = |at: &usize| {
+            let last = times(at).zip(last);
+            last.is_some_and(|((changed, ran), last)| changed >= ran.earliest_if_last(last))
+        };
+        let late = || working.iter().copied().filter(can_be_late).collect::<Vec<usize>>();
         match able.as_slice() {
-            [] => Owner::Outside,
+            [] => match late().as_slice() {
+                [] => Owner::Outside,
+                [one] if change.after.is_none() => Owner::Step(*one),
+                several => Owner::Unclear(several.to_vec()),
+            },
             several if !several.iter().any(is_clear) => Owner::Unclear(several.to_vec()),
             [one] => Owner::Step(*one),
             several => Owner::Shared(several.to_vec()),
@@ -208,8 +238,10 @@ impl<'a> Evidence<'a> {
         }
         // Another inode was moved here, which keeps its modification time.
         let (dir, name) = split(change.path.as_bytes());
-        let cache = StatCache::load(&self.hold.work_tree.cache_path());
-        let is_same = cache
+        let load = || StatCache::load(&self.hold.work_tree.cache_path());
+        let is_same = self
+            .cache
+            .get_or_init(load)
             .dir(dir)?
             .entries()
             .any(|entry| entry.name == name && entry.stat.inode == stat.inode);
@@ -238,8 +270,8 @@ impl Hold {
 
 /// Returns whether a step only waits for a sub-agent, as the call that started it does.
 ///
-/// Clients report which call starts a sub-agent. Without a report, every step that began before the
-/// sub-agent's steps counts.
+/// If no call of the session is known to start one, every call of which it is not known, and that
+/// began before the sub-agent's, counts.
 fn waits(open: &[OpenStep], at: usize) -> bool {
     let step = &open[at];
     let works_for = |other: &OpenStep| {
@@ -248,7 +280,8 @@ fn waits(open: &[OpenStep], at: usize) -> bool {
             && parent.is_some_and(|turn| turn.session == step.info.session)
     };
     let later = open[at + 1..].iter().any(works_for);
-    let is_told =
-        open.iter().any(|other| other.info.session == step.info.session && other.starts_agent);
-    later && (step.starts_agent || !is_told)
+    let is_known = open
+        .iter()
+        .any(|other| other.info.session == step.info.session && other.starts_agent == Some(true));
+    later && step.starts_agent.unwrap_or(!is_known)
 }

@@ -94,8 +94,14 @@ impl Hold {
             return Ok(users);
         };
         let objects = &self.store.objects;
-        // The edit cannot be the step's, like every change during a call that was refused.
-        let ending = Ending { step: step.info.step.clone(), refused: true, ..Ending::default() };
+        // Another tool that runs at the same time can have made the edit.
+        let can_be = |other: &OpenStep| {
+            other.info.step != step.info.step
+                && !other.only_named
+                && other.starts_agent != Some(true)
+        };
+        let is_users = !self.open_steps()?.iter().any(can_be);
+        let ending = Ending { step: step.info.step.clone(), found: true, ..Ending::default() };
         let cause = Cause { ending: Some(ending), ..Cause::outside() };
         let progress = Progress::default();
         let recording = Recording::new(self, &cause, &progress, Extent::Part);
@@ -111,7 +117,7 @@ impl Hold {
             if recorded.id != begun.id {
                 // The change is recorded already. Unless it is exactly this edit, the tool may have
                 // made a part of it.
-                if objects.blob(&recorded.id)? == found.as_bytes() {
+                if is_users && objects.blob(&recorded.id)? == found.as_bytes() {
                     users.push(path.clone());
                 }
                 continue;

@@ -61,9 +61,9 @@ pub use request::TrackOptions;
 pub(crate) use draft::Recorded;
 pub(crate) use file::{capture, look};
 pub(crate) use keep::{HashOnly, StoreKeep};
-pub(crate) use request::{Cause, Ending, NamedLimit};
+pub(crate) use request::{Cause, Ending, NamedLimit, RunTime};
 pub(crate) use shared::Moment;
-pub(crate) use uncaptured::{created_uncaptured, left_out_paths};
+pub(crate) use uncaptured::{CAPTURED_REPOSITORY, created_uncaptured, left_out_paths};
 
 impl Hold {
     /// Records the work tree, using a watcher if there is one.

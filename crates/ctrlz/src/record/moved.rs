@@ -23,7 +23,7 @@ const MAX_MOVED: usize = 1_000;
 pub(super) struct Renames {
     /// Files that were both moved and modified.
     pub(super) moved: Vec<Moved>,
-    /// Removed names of files that keep another name.
+    /// Names that no longer belong to a file that keeps another name.
     pub(super) unlinked: Vec<Moved>,
 }
 
@@ -38,7 +38,7 @@ impl Hold {
     ) -> Renames {
         let trees = Trees::new(&self.store.objects);
         let mut older: HashMap<u64, (TreePath, &Content)> = HashMap::new();
-        // Files of which only the metadata changed, such as the number of hard links.
+        // Files that were changed in place, or of which only the number of hard links changed.
         let mut touched: HashMap<u64, TreePath> = HashMap::new();
         for dir in dirs {
             let Some(handle) = self.root.glimpse(&dir.path) else { continue };
@@ -56,7 +56,10 @@ impl Hold {
                 // A damaged tree says nothing about the last snapshot.
                 match trees.find(&last.snapshot, &path) {
                     Ok(None) => drop(older.insert(stat.inode, (path, &entry.content))),
-                    Ok(Some(then)) if is_new && entry.content == Content::Known(then.id) => {
+                    // With a watcher, the cache is not read for every change of a file.
+                    Ok(Some(then))
+                        if cache.is_some() || entry.content == Content::Known(then.id) =>
+                    {
                         touched.insert(stat.inode, path);
                     }
                     Ok(Some(_)) | Err(_) => (),
@@ -69,15 +72,14 @@ impl Hold {
         let loaded = cache.is_none().then(|| StatCache::load(&self.work_tree.cache_path()));
         let Some(cache) = cache.or(loaded.as_ref()) else { return Renames::default() };
         let Renames { mut moved, mut unlinked } = Renames::default();
-        let mut note = |from: TreePath, id: Option<ObjectId>, inode: u64| {
-            if let Some(to) = touched.get(&inode)
-                && from != *to
-                && unlinked.len() < MAX_MOVED
-                && self.root.glimpse_stat(from.as_bytes()).is_none()
-            {
-                unlinked.push(Moved { from: self.path_in(last, from.clone(), id), to: to.clone() });
+        let mut names: HashMap<u64, Vec<(TreePath, Option<ObjectId>)>> = HashMap::new();
+        let mut note = |from: &dyn Fn() -> Vec<u8>, id: Option<ObjectId>, inode: u64| {
+            if touched.contains_key(&inode) {
+                let name = (TreePath::from_scan(from()), id);
+                names.entry(inode).or_default().push(name);
             }
             let Some((to, content)) = older.get(&inode) else { return };
+            let from = TreePath::from_scan(from());
             let is_same = id.is_some_and(|id| **content == Content::Known(id));
             if from != *to && !is_same && moved.len() < MAX_MOVED {
                 let from = self.path_in(last, from, id);
@@ -87,13 +89,28 @@ impl Hold {
         for (dir, cached) in (0..cache.len()).filter_map(|at| cache.nth(at)) {
             let files = cached.entries().filter(|entry| entry.stat.kind == FileKind::File);
             for entry in files {
-                let from = TreePath::from_scan(join(dir, entry.name));
-                note(from, entry.id(), entry.stat.inode);
+                note(&|| join(dir, entry.name), entry.id(), entry.stat.inode);
             }
         }
         // Named files in ignored directories, which no scan enters.
         for (path, inode) in kept_inodes(self) {
-            note(TreePath::from_scan(path), None, inode);
+            note(&|| path.clone(), None, inode);
+        }
+        for (inode, names) in names {
+            let to = &touched[&inode];
+            // Otherwise another file was renamed to this path.
+            if !names.iter().any(|(name, _)| name == to) {
+                continue;
+            }
+            let is_linked = |path: &TreePath| {
+                let now = self.root.glimpse_stat(path.as_bytes());
+                now.is_some_and(|now| now.inode == inode)
+            };
+            for (from, id) in names.into_iter().filter(|(name, _)| name != to && !is_linked(name)) {
+                if unlinked.len() < MAX_MOVED {
+                    unlinked.push(Moved { from: self.path_in(last, from, id), to: to.clone() });
+                }
+            }
         }
         Renames { moved, unlinked }
     }

@@ -117,6 +117,7 @@ impl<'a> Recording<'a> {
         } else {
             let (kind, details) = self.credited(last, &draft)?;
             let Draft { tree, meta, renames: Renames { moved, unlinked }, kept } = draft;
+            let unlinked = details.unlinked.into_iter().chain(unlinked).collect();
             let details = Details { moved, unlinked, ..details };
             let new =
                 NewOperation { kind, snapshot: tree, meta, details, ignored_snapshot: kept.new };

@@ -3,13 +3,19 @@
 use std::time::{Duration, Instant};
 
 use crate::fs::Time;
-use crate::log::{Details, OperationKind, Uncaptured};
+use crate::log::{Details, OpenStep, OperationKind, Uncaptured};
 use crate::path::TreePath;
 use crate::scan::Placed;
 
-/// Tolerance for the start of a tool: clients measure its duration a little before they report it.
-/// A user takes longer than this to switch from an editor to a permission question.
+/// Usual delay between the end of a tool and its report, at most. A user takes longer than this to
+/// switch from an editor to a permission question.
 const SLACK: Duration = Duration::from_millis(250);
+
+/// Delay on a busy machine, at most.
+const MAX_DELAY: Duration = Duration::from_secs(2);
+
+/// Time in which no user edits a file and answers a permission question.
+const NO_QUESTION: Duration = Duration::from_millis(700);
 
 /// Options of a snapshot.
 #[derive(Clone, Debug, Default)]
@@ -34,21 +40,80 @@ pub(crate) struct NamedLimit {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
     pub(crate) step: String,
-    /// The start of the tool, if the client reports its duration.
-    pub(crate) ran_since: Option<Time>,
+    /// When the tool ran, if the client reports its duration and it had to wait before that.
+    pub(crate) ran: Option<RunTime>,
     /// Whether the tool was refused and never ran.
     pub(crate) refused: bool,
+    /// Whether the recorded changes preceded those of the tool, as its report shows.
+    pub(crate) found: bool,
     /// Uncaptured paths that it removed or changed.
     pub(crate) uncaptured: Vec<Uncaptured>,
     /// Whether it changed captured files outside of the work tree.
     pub(crate) outside: bool,
 }
 
-impl Ending {
-    /// Returns the earliest change time of a tool that ended now and ran for `duration`.
-    pub(crate) fn start_of(duration: Duration) -> Time {
-        Time::now().minus_millis((duration + SLACK).as_millis().try_into().unwrap_or(i64::MAX))
+/// The time in which a tool ran, given its duration and the time of its report.
+///
+/// The report comes some time after the end, so that the start is known less exactly than the
+/// duration:
+///
+/// ```text
+/// begin_step     question?       tool runs         delay     report
+///     |----------------------|=================|------------|
+///                   earliest ^ (if the delay is MAX_DELAY)
+///                                   since ^ (if it is SLACK)
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunTime {
+    reported: Time,
+    duration: Duration,
+    failed: bool,
+}
+
+impl RunTime {
+    /// Describes a tool that ran for `duration` and is reported now.
+    pub(crate) fn until_now(duration: Duration, failed: bool) -> RunTime {
+        RunTime { reported: Time::now(), duration, failed }
     }
+
+    /// Returns whether the tool can have waited for a user's answer after `began`.
+    pub(crate) fn waited_since(&self, began_millis: u64) -> bool {
+        self.before_report(self.duration + NO_QUESTION).millis() > began_millis
+    }
+
+    /// Returns the earliest time of a change by the tool if its report had the usual delay.
+    pub(crate) fn since(&self) -> Time {
+        self.before_report(self.duration + SLACK)
+    }
+
+    /// Returns whether the tool of `step` cannot have changed `path` at `time`, before it ran.
+    ///
+    /// Its report may be late for a path that the call names. An edit tool owns the files that it
+    /// names, however late that is, unless it failed and probably wrote nothing.
+    pub(crate) fn excludes(&self, time: Time, path: &TreePath, step: &OpenStep) -> bool {
+        let is_named = step.names(path) && !(step.only_named && self.failed);
+        let start = if is_named { self.earliest() } else { self.since() };
+        time < start && !(is_named && step.only_named)
+    }
+
+    /// Returns the earliest time of a change by the tool if its report was late.
+    fn earliest(&self) -> Time {
+        self.before_report(self.duration + SLACK + MAX_DELAY)
+    }
+
+    /// Returns the earliest time of a change by the tool if its report was late and its last change
+    /// was at `last`: it ended after that.
+    pub(crate) fn earliest_if_last(&self, last: Time) -> Time {
+        last.minus_millis(millis(self.duration + SLACK)).max(self.earliest())
+    }
+
+    fn before_report(&self, time: Duration) -> Time {
+        self.reported.minus_millis(millis(time))
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    time.as_millis().try_into().unwrap_or(i64::MAX)
 }
 
 /// The limit on the size of a snapshot.

@@ -2,10 +2,13 @@
 //! even if it cannot be undone.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use crate::compare::find;
 use crate::error::Error;
-use crate::fs::FileKind;
+use crate::fs::{Dir, FileKind};
 use crate::git::ObjectId;
 use crate::log::{Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_ignored};
 use crate::pack::Objects;
@@ -16,6 +19,8 @@ use crate::hold::Hold;
 
 /// Reason for a named file in an ignored directory, or a large one, that was not captured.
 const TOO_LARGE_TO_KEEP: &str = "ignored or large, and over the limit for named files";
+/// Reason for a repository that is in no snapshot, but was captured before the step.
+pub(crate) const CAPTURED_REPOSITORY: &str = "a repository; `ctrlz recover --git --into DIR` writes what was captured of it to a new directory";
 /// The maximum number of paths that are watched during a step.
 const MAX_WATCHED: usize = 1_000;
 
@@ -27,7 +32,6 @@ impl Hold {
         operation: &Operation,
         not_kept: &[TreePath],
     ) -> Result<Vec<Watched>, Error> {
-        let mut found = Vec::new();
         let own =
             self.context.repo.is_some().then(|| (b".git".to_vec(), "a repository".to_owned()));
         let left_out = left_out(&self.store.objects, operation);
@@ -35,13 +39,16 @@ impl Hold {
         let named = not_kept.iter().filter(|path| !known.contains(path.as_bytes()));
         let named = named.map(|path| (path.as_bytes().to_vec(), TOO_LARGE_TO_KEEP.to_owned()));
         let named: Vec<_> = named.collect();
-        let paths = own.into_iter().chain(left_out).chain(named);
-        for (path, why) in paths.take(MAX_WATCHED) {
-            if let Some(stamp) = stamp(self, &path) {
-                found.push(Watched { path: PathText::from_bytes(&path), why, stamp });
-            }
-        }
-        Ok(found)
+        Ok(self.watch(own.into_iter().chain(left_out).chain(named)))
+    }
+
+    /// Returns the metadata of those paths that exist. Paths outside of the work tree are absolute.
+    pub(crate) fn watch(&self, paths: impl Iterator<Item = (Vec<u8>, String)>) -> Vec<Watched> {
+        let watched = paths.take(MAX_WATCHED).filter_map(|(path, why)| {
+            let stamp = stamp(self, &path)?;
+            Some(Watched { path: PathText::from_bytes(&path), why, stamp })
+        });
+        watched.collect()
     }
 }
 
@@ -98,7 +105,8 @@ pub(crate) fn created_uncaptured(
             Err(_) => false,
         };
         if !was_captured {
-            made.push(Uncaptured { path, why, change: UncapturedChange::Created });
+            let change = UncapturedChange::Created;
+            made.push(Uncaptured { path, why, change, bytes: None });
         }
     }
     Ok(made)
@@ -170,8 +178,9 @@ impl Hold {
     pub(crate) fn uncaptured_changes(&self, watched: &[Watched]) -> Vec<Uncaptured> {
         let change = |watched: &Watched| {
             let path = watched.path.clone().into_bytes();
-            let change = change_of(watched, stamp(self, &path))?;
-            Some(Uncaptured { path, why: watched.why.clone(), change })
+            let change = change_of(&path, watched, stamp(self, &path))?;
+            let bytes = (!watched.stamp.is_dir).then_some(watched.stamp.bytes);
+            Some(Uncaptured { path, why: watched.why.clone(), change, bytes })
         };
         watched.iter().filter_map(change).collect()
     }
@@ -189,14 +198,18 @@ impl Hold {
 }
 
 /// Returns the change of a path, or `None` if it did not change.
-fn change_of(watched: &Watched, now: Option<Stamp>) -> Option<UncapturedChange> {
+fn change_of(path: &[u8], watched: &Watched, now: Option<Stamp>) -> Option<UncapturedChange> {
     let then = watched.stamp;
+    // A directory outside of the work tree was to be captured, but did not fit.
+    let is_policy = !path.starts_with(b"/") || watched.why == CAPTURED_REPOSITORY;
     let Some(now) = now else { return Some(UncapturedChange::Gone) };
     let is_same = then.is_same_inode(&now) && then.is_unmodified(&now);
     let is_ignored = watched.why == "ignored";
     match (then.is_dir, now.is_dir) {
         (true, true) if !then.is_same_inode(&now) => Some(UncapturedChange::Replaced),
-        (true, true) => (then.mtime != now.mtime).then_some(UncapturedChange::ChangedInside),
+        (true, true) if then.mtime == now.mtime => None,
+        (true, true) if is_policy => Some(UncapturedChange::ChangedInside),
+        (true, true) => Some(UncapturedChange::Modified),
         (true, false) | (false, true) => Some(UncapturedChange::Replaced),
         // Changes of ignored files are left alone by policy.
         (false, false) if is_ignored => (!is_same).then_some(UncapturedChange::ChangedInside),
@@ -204,10 +217,16 @@ fn change_of(watched: &Watched, now: Option<Stamp>) -> Option<UncapturedChange> 
     }
 }
 
-/// Returns the metadata of a path, or `None` if nothing exists there.
+/// Returns the metadata of a path, or `None` if nothing exists there. A path outside of the work
+/// tree is absolute.
 fn stamp(hold: &Hold, path: &[u8]) -> Option<Stamp> {
     let (parent, name) = split(path);
-    let parent = hold.root.glimpse(parent)?;
+    let parent = if path.starts_with(b"/") {
+        let parent = [parent, b"/"].concat();
+        Dir::open_real(Path::new(OsStr::from_bytes(&parent))).ok()?.glimpse(b"")?
+    } else {
+        hold.root.glimpse(parent)?
+    };
     let stat = parent.stat(name)?;
     Some(Stamp {
         is_dir: stat.kind == FileKind::Dir,

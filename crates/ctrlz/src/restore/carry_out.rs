@@ -1,15 +1,13 @@
 //! Carrying out a plan: applies it and records the result.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use crate::compare::entry_kind;
 use crate::defect::Defect;
 use crate::error::{Error, RestoreError};
-use crate::fs::check_free;
 use crate::hold::Hold;
 use crate::log::{Details, NewOperation, OperationKind};
-use crate::pack::{Objects, PackWriter};
+use crate::pack::PackWriter;
 use crate::path::TreePath;
 use crate::record::{Cause, StoreKeep};
 use crate::scan::{Progress, ReadOutcome};
@@ -31,7 +29,7 @@ impl Hold {
         cause: &Cause,
         progress: &Progress,
     ) -> Result<RestoreReport, Error> {
-        let Prepared { plan, target, safety, files } = prepared;
+        let Prepared { mut plan, target, safety, files } = prepared;
         if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
             return Err(Error::Restore(RestoreError::StalePlan));
         }
@@ -53,11 +51,13 @@ impl Hold {
             }
             return Ok(report);
         }
+        let unlinked = std::mem::take(&mut plan.unlinked);
+        let details = Details { unlinked, ..cause.details.clone() };
         // The journal also holds the log entry, so that an undo that was killed can be redone.
         let rewinds = !cause.details.undone.is_empty() || cause.details.takes_back.is_some();
         let record = rewinds.then(|| Record {
             kind: cause.kind,
-            details: cause.details.clone(),
+            details: details.clone(),
             since: report.safety_operation.clone(),
         });
         let journal = Journal { target, record, ..Journal::of(&plan, safety.snapshot) };
@@ -68,7 +68,7 @@ impl Hold {
             Kept { path: TreePath::from_scan(path), reason }
         }));
         // The files have changed, so a failure to record this is not a failed restore.
-        let cause = Cause { placed: applied.placed, ..cause.clone() };
+        let cause = Cause { placed: applied.placed, details, ..cause.clone() };
         match self.record_listed(&cause, progress) {
             Ok(tracked) => {
                 report.after = tracked.operation.snapshot;
@@ -82,7 +82,6 @@ impl Hold {
     }
 
     fn apply(&self, plan: &Plan, journal: Journal) -> Result<Applied, Error> {
-        check_room(&self.store.objects, &self.context.root, plan)?;
         let site = Site {
             root: &self.root,
             journal: &self.work_tree.journal_path(),
@@ -127,15 +126,6 @@ impl Hold {
         };
         self.work_tree.append(&self.store, pack, Some(&last), new).map(drop)
     }
-}
-
-/// Checks that all blobs exist and that the new files fit on the disk beside the old ones.
-pub(crate) fn check_room(objects: &Objects, dir: &Path, plan: &Plan) -> Result<(), Error> {
-    let mut needed = 0;
-    for id in plan.blobs() {
-        needed += objects.header(&id)?.ok_or_else(|| Error::missing(&id))?.1;
-    }
-    check_free(dir, |_| needed)
 }
 
 /// Fails if a plan removes so many files that it is probably a mistake, unless that is allowed.

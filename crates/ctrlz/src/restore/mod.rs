@@ -36,13 +36,13 @@ pub use report::{OnUse, RestoreOptions, RestoreReport};
 pub(crate) use absence::{Absence, is_dir_of};
 pub(crate) use applied::Site;
 pub(crate) use apply::apply;
-pub(crate) use carry_out::{check_mass_removal, check_room};
+pub(crate) use carry_out::check_mass_removal;
 pub(crate) use journal::{Journal, Phase, Record};
 pub(crate) use plan::{ModeChange, Request, Wanted};
 pub(crate) use planner::plan;
 pub(crate) use request::{Modes, Target};
 pub(crate) use roll_back::recover;
-pub(crate) use safety::{Planning, Prepared, SaveIgnored};
+pub(crate) use safety::{Planning, Prepared, SaveIgnored, check_room};
 pub(crate) use sqlite::{
     HEAD_BYTES, SHARED_MEMORY, database_of, database_of_log, is_database_log,
     is_shared_memory_head, is_sqlite, is_sqlite_log, is_transient,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::Entry;
 use crate::git::ObjectId;
+use crate::log::Moved;
 use crate::path::TreePath;
 use crate::scan::EntryStat;
 
@@ -33,7 +34,7 @@ pub(crate) struct Request {
     /// Permissions of directories that have to be created.
     pub(crate) dir_modes: BTreeMap<Vec<u8>, u32>,
     pub(crate) common_dir_mode: u32,
-    /// Files that were hard links to another file, which may still exist.
+    /// Files that were hard links to another file, which may still exist or change alike.
     pub(crate) relinked: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Paths that are already known to be left alone.
     pub(crate) kept: Vec<Kept>,
@@ -182,7 +183,9 @@ impl KeptReason {
                 "another process has it open; stop it, or pass --force".into()
             }
             KeptReason::Unit { of } => {
-                format!("it belongs to the database {of}, which stays as it is")
+                format!(
+                    "it belongs to the database {of}, whose files are put back together or not at all"
+                )
             }
             KeptReason::ProcessFile => {
                 "a pid file; its number may belong to another process by now".into()
@@ -278,6 +281,8 @@ pub struct Plan {
     pub(crate) links: Vec<Vec<usize>>,
     /// Units, by index, that become hard links to an existing file, with its path and inode.
     pub(crate) relinked: Vec<(usize, Vec<u8>, u64)>,
+    /// Hard links that are removed, each with another name of the file.
+    pub(crate) unlinked: Vec<Moved>,
     /// Whether files that another process has open for writing are replaced too.
     pub(crate) replaces_used: bool,
 }

@@ -108,6 +108,7 @@ pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
         emptied,
         links,
         relinked: Vec::new(),
+        unlinked: Vec::new(),
         replaces_used,
     }
 }

@@ -1,21 +1,22 @@
 //! The safety snapshot: everything that a plan overwrites or removes is saved first, or left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::compare::{Entry, Now, NowAt, find};
 use crate::defect::Defect;
 use crate::error::Error;
-use crate::fs::{FileKind, Glimpse, MODE_BITS, Stat};
+use crate::fs::{FileKind, Glimpse, MODE_BITS, Stat, check_free};
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::{Details, NewOperation, Operation, OperationKind, read_ignored};
-use crate::pack::PackWriter;
+use crate::log::{Details, Moved, NewOperation, Operation, OperationKind, read_ignored};
+use crate::pack::{Objects, PackWriter};
 use crate::path::{TreePath, dirs_above, is_within};
 use crate::record::{Recorded, StoreKeep, capture, look};
 use crate::scan::{EntryStat, ReadOutcome, is_store_at};
 use crate::store::{TreeChange, edit_tree};
 
-use super::plan::{Action, Kept, KeptReason, Plan, Request, Wanted};
+use super::plan::{Action, Kept, KeptReason, NewThing, Plan, Request, Unit, Wanted};
 use super::planner::plan;
 use super::report::OnUse;
 use super::units::Source;
@@ -81,8 +82,12 @@ impl Hold {
         let mut plan = plan(&now, &request);
         link_again(self, &now, &request, &mut plan);
         note_other_names(self, &now, &mut plan);
+        plan.unlinked = removed_links(&now, &plan);
         plan.replaces_used = in_use == OnUse::Replace;
         plan.mass_removal = plan.mass_removal_of(files);
+        if !plan.units.is_empty() {
+            check_room(&self.store.objects, &self.context.root, &plan)?;
+        }
         Ok(Prepared { plan, target: None, safety, files })
     }
 
@@ -269,13 +274,32 @@ fn stores_named_by(hold: &Hold, tracked: &Recorded, request: &Request) -> BTreeS
     stores
 }
 
-/// Plans hard links for removed names of files that still exist unchanged under another name.
-/// Reports the others as separated. The kernel may refuse links to files of other users.
+/// Checks that all blobs exist and that the new files fit on the disk beside the old ones.
+pub(crate) fn check_room(objects: &Objects, dir: &Path, plan: &Plan) -> Result<(), Error> {
+    let mut needed = 0;
+    for id in plan.blobs() {
+        needed += objects.header(&id)?.ok_or_else(|| Error::missing(&id))?.1;
+    }
+    check_free(dir, |_| needed)
+}
+
+/// Plans hard links for files that were links to another one, which still exists unchanged or
+/// changes alike. Reports the others as separated. The kernel may refuse links to files of other
+/// users.
 fn link_again(hold: &Hold, now: &Now<'_>, request: &Request, plan: &mut Plan) {
     let me = rustix::process::geteuid();
     for (path, other) in &request.relinked {
         let Some(Wanted::Entry { entry, mode }) = request.wanted.get(path) else { continue };
-        let unit = plan.units.iter().position(|unit| unit.path == *path && unit.old.is_none());
+        let is_leaf = |unit: &Unit| matches!(unit.new, Some(NewThing::Leaf { .. }));
+        let unit_at =
+            |path: &[u8]| plan.units.iter().position(|unit| unit.path == *path && is_leaf(unit));
+        let unit = unit_at(path);
+        if let (Some(unit), Some(with)) = (unit, unit_at(other))
+            && plan.units[unit].new == plan.units[with].new
+        {
+            link_together(&mut plan.links, unit, with);
+            continue;
+        }
         let is_left = !plan.units.iter().any(|unit| is_within(other, &unit.path))
             && !plan.modes.iter().any(|planned| planned.path == *other);
         let (dir, name) = crate::path::split(other);
@@ -296,6 +320,39 @@ fn link_again(hold: &Hold, now: &Now<'_>, request: &Request, plan: &mut Plan) {
             _ => (),
         }
     }
+}
+
+/// Adds two units to the same group of hard links.
+fn link_together(groups: &mut Vec<Vec<usize>>, one: usize, other: usize) {
+    let group_of = |unit: usize| groups.iter().position(|group| group.contains(&unit));
+    match (group_of(one), group_of(other)) {
+        (None, None) => groups.push(vec![one, other]),
+        (Some(group), None) => groups[group].push(other),
+        (None, Some(group)) => groups[group].push(one),
+        (Some(_), Some(_)) => (),
+    }
+}
+
+/// Returns the hard links that a plan removes, each with another name of the file, so that a redo
+/// can link them again.
+fn removed_links(now: &Now<'_>, plan: &Plan) -> Vec<Moved> {
+    let mut names: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
+    for path in &now.listing.linked {
+        if let NowAt::File { stat, .. } = now.at(path) {
+            names.entry(stat.inode).or_default().push(path);
+        }
+    }
+    let is_removed = |path: &&[u8]| {
+        let at = plan.units.binary_search_by(|unit| unit.path.as_slice().cmp(path));
+        at.is_ok_and(|at| plan.units[at].new.is_none())
+    };
+    let path = |path: &[u8]| TreePath::from_scan(path.to_vec());
+    let removed = names.values().flat_map(|names| {
+        let to = *names.iter().find(|name| !is_removed(name)).unwrap_or(&names[0]);
+        let from = names.iter().filter(move |name| **name != to && is_removed(name));
+        from.map(move |from| Moved { from: path(from), to: path(to) })
+    });
+    removed.collect()
 }
 
 /// Reports replaced files that have hard links outside the work tree or in ignored directories.

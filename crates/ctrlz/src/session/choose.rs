@@ -55,7 +55,10 @@ pub(super) fn choose(
 ) -> Result<Vec<Piece>, Error> {
     if let UndoScope::From { message, part } = scope {
         let boundary = Boundary { message: message.clone(), part: part.clone() };
-        let chosen = choose_from(hold, history, &boundary, options)?;
+        let mut chosen = choose_from(hold, history, &boundary, options, false)?;
+        if chosen.is_empty() {
+            chosen = choose_from(hold, history, &boundary, options, true)?;
+        }
         return if chosen.is_empty() {
             Err(Error::Session(SessionError::NothingToUndo))
         } else {
@@ -65,7 +68,7 @@ pub(super) fn choose(
     let mut chooser = Chooser::new(hold, scope, options);
     chooser.walk(history)?;
     if chooser.chosen.is_empty() && chooser.passed_over {
-        // Nothing older is left, so the conflicts are reported again.
+        // Nothing older is left, so what earlier undos left is reported again.
         chooser = Chooser { retries: true, ..Chooser::new(hold, scope, options) };
         chooser.walk(history)?;
     }
@@ -85,7 +88,8 @@ pub(super) fn choose(
     }
 }
 
-/// Returns the pieces of a session from a boundary on that are not undone yet, oldest first.
+/// Returns the pieces of a session from a boundary on that are not undone yet, oldest first. With
+/// `retries`, includes those of which an undo left conflicts or files in use.
 ///
 /// Returns an empty list if the boundary is known but nothing is left to undo.
 pub(super) fn choose_from(
@@ -93,6 +97,7 @@ pub(super) fn choose_from(
     history: &mut History<'_>,
     boundary: &Boundary,
     options: &UndoOptions,
+    retries: bool,
 ) -> Result<Vec<Piece>, Error> {
     let Boundary { message, part } = boundary;
     let mut lineage = Lineage::of(options.session.as_deref());
@@ -138,7 +143,8 @@ pub(super) fn choose_from(
         });
     };
     read.truncate(end);
-    let chooser = Chooser::new(hold, &UndoScope::Session, options);
+    let mut chooser = Chooser::new(hold, &UndoScope::Session, options);
+    chooser.retries |= retries;
     let mut chosen = Vec::new();
     for piece in read.into_iter().rev() {
         let info = history.info(piece);
@@ -223,7 +229,7 @@ struct Chooser<'a> {
     to_begin: BTreeSet<String>,
     /// Whether a step in the scope was seen, even if it is already undone.
     known: bool,
-    /// Whether to choose turns again in which the last undo met only conflicts.
+    /// Whether to choose turns again in which the last undo left conflicts or files in use.
     retries: bool,
     /// Whether such a turn was skipped.
     passed_over: bool,
@@ -268,6 +274,7 @@ impl<'a> Chooser<'a> {
             if !self.lineage.includes(info) {
                 continue;
             }
+            self.passed_over |= history.has_conflicts(piece) && !self.retries;
             self.aim(history, piece)?;
             if self.is_meant(info) {
                 self.known = true;
@@ -354,7 +361,7 @@ impl<'a> Chooser<'a> {
         let is_open = !history.is_undone(piece)
             || history.in_use_left(piece).iter().any(|path| !self.is_in_use(path))
             || (is_named && history.has_conflicts(piece))
-            || ((self.options.force || self.options.unclear) && history.has_conflicts(piece))
+            || (self.retries && history.has_conflicts(piece))
             || (self.options.ignored && history.has_ignored_left(piece));
         is_open && !is_empty
     }

@@ -80,7 +80,6 @@ impl Workspace {
             check_free(into)?;
             self.check_outside(into)?;
         }
-        record(&hold, &new_session, &forked)?;
         drop(hold);
         let mut fork = Fork { session: new_session, forked, snapshot, into: None, report: None };
         if let Some(into) = &options.into {
@@ -89,6 +88,8 @@ impl Workspace {
             fork.into = Some(there.root().to_owned());
             fork.report = Some(report);
         }
+        // Recorded last, so that a fork whose directory could not be made can be repeated.
+        record(&self.begin()?, &fork.session, &fork.forked)?;
         Ok(fork)
     }
 

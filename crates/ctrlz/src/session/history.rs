@@ -372,11 +372,16 @@ impl<'a> History<'a> {
                 return Ok(true);
             }
         }
-        let is_skipped = |entry: &LogEntry| -> Result<bool, Error> {
+        let coverage = |entry: &LogEntry| -> Result<(bool, bool), Error> {
             let meta = read_operation(objects, &entry.commit)?.meta;
-            Ok(meta.skipped.iter().any(|skipped| is_within(path.as_bytes(), &skipped.path)))
+            let skipped = || meta.skipped.iter().map(|skipped| skipped.path.as_slice());
+            let is_skipped = skipped().any(|skipped| is_within(path.as_bytes(), skipped));
+            // A directory without captured files in the place of the file.
+            let is_dir = skipped().any(|skipped| is_within(skipped, path.as_bytes()))
+                || meta.empty_dirs.iter().any(|dir| dir.is_within(path));
+            Ok((is_skipped, is_dir))
         };
-        Ok(is_skipped(then)? != is_skipped(now)?)
+        Ok(coverage(then)? != coverage(now)?)
     }
 
     /// Returns the paths whose recorded permissions differ between two operations.
@@ -563,7 +568,9 @@ impl<'a> History<'a> {
     /// Returns the span of a whole operation.
     pub(super) fn span_of(&self, entry: usize) -> Result<Span, Error> {
         let read = |entry: &LogEntry| read_operation(&self.store.objects, &entry.commit);
-        let after = read(&self.entries[entry])?;
+        let mut after = read(&self.entries[entry])?;
+        // Without the changes that newer operations disown.
+        after.details.credits.clone_from(&self.entries[entry].details.credits);
         let before = match self.entries.get(entry + 1) {
             Some(before) => read(before)?,
             // The previous state has expired, so no change is known.

@@ -8,7 +8,7 @@ use crate::git::ObjectId;
 use crate::log::{OperationKind, StepInfo, Uncaptured};
 use crate::path::TreePath;
 use crate::record::TrackOptions;
-use crate::restore::{OnUse, Plan, RestoreOptions, RestoreReport};
+use crate::restore::{OnUse, Plan, RestoreOptions, RestoreReport, database_of_log, is_transient};
 use crate::scan::Progress;
 use crate::workspace::{PatchToRevert, Workspace};
 
@@ -120,7 +120,8 @@ impl LostFiles<'_> {
                     after.kind,
                     OperationKind::Undo | OperationKind::Revert | OperationKind::Restore
                 );
-                if change.after.is_none() && is_first && !is_there && !is_meant {
+                let is_gone = change.after.is_none() && is_first && !is_there && !is_meant;
+                if is_gone && !is_transient(&store.objects, &change)? {
                     let (kind, step) = after.author(&change.path);
                     lost.push(LostFile {
                         kind,
@@ -138,7 +139,7 @@ impl LostFiles<'_> {
     }
 
     /// Returns paths that no snapshot holds and that steps removed or changed, newest loss first.
-    /// None of them can be recovered.
+    /// Only captured repositories can be recovered.
     pub fn uncaptured(&self) -> Result<Vec<LostUncaptured>, Error> {
         let Some((store, work_tree)) = self.0.existing()? else { return Ok(Vec::new()) };
         let history = History::read(&store, &work_tree)?;
@@ -183,7 +184,10 @@ impl LostFiles<'_> {
         // Includes files that disappeared since the last snapshot.
         self.0.track(&TrackOptions::default(), progress)?;
         let mut patches: BTreeMap<ObjectId, Vec<TreePath>> = BTreeMap::new();
-        for lost in self.list()?.into_iter().filter(|lost| lost.path.is_within(path)) {
+        // A database is restored together with its log.
+        let is_part = |lost: &LostFile| database_of_log(&lost.path).is_some_and(|of| of == *path);
+        let is_meant = |lost: &LostFile| lost.path.is_within(path) || is_part(lost);
+        for lost in self.list()?.into_iter().filter(is_meant) {
             patches.entry(lost.snapshot).or_default().push(lost.path);
         }
         if patches.is_empty() {

@@ -38,6 +38,7 @@ pub use reading::{SessionInfo, SnapshotBefore, StepRecord, StepScope};
 pub use report::{Conflict, ConflictReason, Expired, UndoOptions, UndoReport, Unrecorded};
 pub use revert::RevertState;
 pub use steps::{MAX_ID_BYTES, StepBegun, StepEnd, StepEnded, StepStart};
+pub(crate) use steps::{check_length, check_lengths};
 pub use timeline::{TimelineEntry, TimelineFile, TimelineQuery, TimelineStep};
 
 /// Files that disappeared from a work tree.

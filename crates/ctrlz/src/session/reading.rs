@@ -291,7 +291,8 @@ impl Workspace {
         messages: &[String],
     ) -> Result<SnapshotBefore, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(SnapshotBefore::Nothing) };
-        let history = History::read(&store, &work_tree)?;
+        let mut history = History::with_shared(&store, &work_tree)?;
+        while history.pull()? {}
         // Per message: the index of the operation before its first piece, and that of its last
         // piece.
         let mut known: HashMap<&str, (usize, usize)> = HashMap::new();

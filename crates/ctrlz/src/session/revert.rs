@@ -52,7 +52,7 @@ impl Rewinding<'_> {
             first = history.chain(*at)?;
             history = History::with_shared(&hold.store, &hold.work_tree)?.without(&state.operation);
         }
-        let pieces = choose_from(hold, &mut history, boundary, options)?;
+        let pieces = choose_from(hold, &mut history, boundary, options, false)?;
         let Boundary { message, part } = boundary.clone();
         let scope = UndoScope::From { message, part };
         let expired = expired(&mut history, &scope, options, &pieces)?;
@@ -74,7 +74,7 @@ impl Rewinding<'_> {
         &self,
         session: &str,
     ) -> Result<(Chosen, OperationKind, Details), Error> {
-        let hold = self.hold;
+        let Rewinding { hold, options, .. } = self;
         let nothing =
             || Error::Session(SessionError::NothingReverted { session: session.to_owned() });
         let (at, state) = pending(hold, session)?.ok_or_else(nothing)?;
@@ -86,6 +86,7 @@ impl Rewinding<'_> {
             undone: state.steps,
             session: Some(session.to_owned()),
             takes_back: Some(state.operation),
+            by_person: options.by_person,
             ..Details::default()
         };
         Ok((chosen, OperationKind::Unrevert, details))

@@ -1,5 +1,6 @@
 //! Steps: the snapshots before and after a tool runs.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -10,11 +11,13 @@ use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{
     Credit, Details, Disowned, OpenStep, Operation, OperationKind, ParentTurn, ProcessId, StepInfo,
-    Uncaptured, load_steps, new_id, read_ignored,
+    Uncaptured, Watched, load_steps, new_id, read_ignored,
 };
-use crate::path::TreePath;
+use crate::outside::Captured;
+use crate::path::{TreePath, is_within};
 use crate::record::{
-    Cause, Ending, FileEdit, Moment, NamedLimit, Recorded, Snapshot, TrackOptions,
+    CAPTURED_REPOSITORY, Cause, Ending, FileEdit, Moment, NamedLimit, Recorded, RunTime, Snapshot,
+    TrackOptions,
 };
 use crate::scan::{Progress, Skipped};
 use crate::workspace::Workspace;
@@ -35,8 +38,9 @@ pub struct StepStart {
     pub paths: Vec<TreePath>,
     /// Whether the tool changes only the files in `paths`, as an edit tool does. Default: no.
     pub only_named: bool,
-    /// Whether the tool starts a sub-agent and waits for it. Default: no.
-    pub starts_agent: bool,
+    /// Whether the tool starts a sub-agent and waits for it. Default: unknown. Then a step of a
+    /// sub-agent that begins later shows that it does.
+    pub starts_agent: Option<bool>,
     /// Process that will end the step. If it dies, the step is closed and marked as inferred.
     /// Default: none, for clients whose calls come from different processes.
     pub owner: Option<u32>,
@@ -61,6 +65,8 @@ pub struct StepEnd {
     pub duration: Option<Duration>,
     /// Whether the tool was refused and never ran, so that the step owns nothing. Default: no.
     pub refused: bool,
+    /// Whether the tool failed. An edit tool that failed usually wrote nothing. Default: no.
+    pub failed: bool,
     /// Edits that the tool made to the files that it names, if the client reports them. They show
     /// which changes of these files are the user's. Default: none.
     pub edits: Vec<FileEdit>,
@@ -121,7 +127,7 @@ impl Workspace {
         let only_named = limit_paths(&mut paths) && only_named;
         let until = start.named_time.map(|time| Instant::now() + time);
         let named_limit = NamedLimit { bytes: start.max_named_bytes, until };
-        let open = hold.open_steps()?;
+        let mut open = hold.open_steps()?;
         let known = open.iter().find(|step| step.info.step == info.step).map(|step| step.before);
         if info.step.is_empty() {
             info.step = new_id();
@@ -129,8 +135,14 @@ impl Workspace {
         // The step is recorded even if this fails. The caller decides where to report the error.
         let (named, time) = (&start.outside, start.named_time);
         let captured = self.outside_of(&hold).capture(&info.step, named, time);
-        let outside_failed = captured.err().map(|error| error.to_string());
+        let outside_failed = captured.as_ref().err().map(ToString::to_string);
+        let captured = captured.unwrap_or_else(|error| Captured::failed(named, &error));
         if let Some(before) = known {
+            let again = |open: &&mut OpenStep| open.info.step == info.step;
+            if let Some(open) = open.iter_mut().find(again) {
+                self.watch_captured(&hold, captured, &mut open.uncaptured);
+            }
+            hold.save_steps(&open)?;
             let (step, skipped, not_kept, borrowed) = (info.step, Vec::new(), Vec::new(), 0);
             return Ok(StepBegun { step, before, skipped, not_kept, borrowed, outside_failed });
         }
@@ -139,7 +151,12 @@ impl Workspace {
         note_sign(&mut open, &info);
         info.parent = parent_turn(&open, &info);
         let (snapshot, operation) = record_before(&hold, &paths, named_limit, progress)?;
-        let not_kept = unknown_of(&hold, &operation, &paths);
+        let mut not_kept = unknown_of(&hold, &operation, &paths);
+        // Files that could not be read are listed as skipped.
+        let failed = |path: &TreePath, skipped: &Skipped| {
+            skipped.reason.is_failure() && skipped.path == path.as_bytes()
+        };
+        not_kept.retain(|path| !snapshot.skipped.iter().any(|skipped| failed(path, skipped)));
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
         let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
@@ -151,6 +168,7 @@ impl Workspace {
             let is_named = paths.iter().any(|named| named.as_bytes() == path);
             !(is_named && hold.keeps_all_of(&operation, path))
         });
+        self.watch_captured(&hold, captured, &mut uncaptured);
         open.push(OpenStep {
             info,
             paths,
@@ -184,7 +202,7 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<StepEnded, Error> {
         // Computed before waiting for locks, because the duration ends now.
-        let ran_since = end.duration.map(Ending::start_of);
+        let ran = end.duration.map(|duration| RunTime::until_now(duration, end.failed));
         let hold = self.begin()?;
         let mut open = hold.open_steps()?;
         let Some(at) = open.iter().position(|open| open.info.step == step) else {
@@ -196,13 +214,14 @@ impl Workspace {
         // A loss is recorded even if no snapshot differs.
         let always = outside || uncaptured.iter().any(Uncaptured::is_loss);
         // Only if the tool had to wait can the user have changed files between the two times.
-        let waited = ran_since.filter(|since| since.millis() > open[at].began_millis);
+        let ran = ran.filter(|ran| ran.waited_since(open[at].began_millis));
         let ending = Ending {
             step: step.to_owned(),
-            ran_since: waited,
+            ran,
             refused: end.refused,
             uncaptured: uncaptured.clone(),
             outside,
+            ..Ending::default()
         };
         let named_limit = NamedLimit { bytes: open[at].max_named_bytes, until: None };
         let mut disowned: Vec<Disowned> =
@@ -258,7 +277,7 @@ const MAX_PATH_BYTES: usize = 4096;
 const MAX_PATHS_BYTES: usize = 1 << 20;
 
 /// Refuses ids and names that are too long. Labels are truncated instead.
-fn check_lengths(info: &StepInfo) -> Result<(), Error> {
+pub(crate) fn check_lengths(info: &StepInfo) -> Result<(), Error> {
     let parent = info.parent.as_ref();
     let texts = [
         ("the step", Some(&info.step)),
@@ -277,7 +296,7 @@ fn check_lengths(info: &StepInfo) -> Result<(), Error> {
 }
 
 /// Refuses a text that is too long.
-pub(super) fn check_length(what: &'static str, text: Option<&str>) -> Result<(), Error> {
+pub(crate) fn check_length(what: &'static str, text: Option<&str>) -> Result<(), Error> {
     if text.is_some_and(|text| text.len() > MAX_ID_BYTES) {
         Err(Error::Session(SessionError::TooLong { what, max: MAX_ID_BYTES }))
     } else {
@@ -375,7 +394,7 @@ impl Workspace {
 /// were recorded while it was open, and that its end shows are not its own: the tool was refused,
 /// or started later.
 fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Disowned>, Error> {
-    if !ending.refused && ending.ran_since.is_none() {
+    if !ending.refused && ending.ran.is_none() {
         return Ok(None);
     }
     let credited = hold.credits_since(step)?;
@@ -384,10 +403,8 @@ fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Diso
         return Ok((!credited.is_empty()).then_some(all));
     }
     let is_earlier = |path: &TreePath| {
-        // An edit tool owns the files that it names, even if its end is reported late.
-        let is_named = step.only_named && step.paths.iter().any(|named| path.is_within(named));
-        let times = hold.changed_at(path).zip(ending.ran_since);
-        !is_named && times.is_some_and(|(changed, since)| changed < since)
+        let times = hold.changed_at(path).zip(ending.ran);
+        times.is_some_and(|(changed, ran)| ran.excludes(changed, path, step))
     };
     let paths = credited.into_iter().flat_map(|credit| credit.paths.unwrap_or_default());
     let paths: Vec<TreePath> = paths.filter(is_earlier).collect();
@@ -472,6 +489,21 @@ impl Workspace {
             hold.save_steps(&open)?;
         }
         Ok(open)
+    }
+
+    /// Adds the paths outside of the work tree that were left out to the watched ones, and notes
+    /// which repositories were captured.
+    fn watch_captured(&self, hold: &Hold, captured: Captured, watched: &mut Vec<Watched>) {
+        let root = self.root().as_os_str().as_bytes();
+        let repositories = captured.repositories.into_iter().map(|path| {
+            let inside = path.strip_prefix(root).and_then(|path| path.strip_prefix(b"/"));
+            (inside.map(<[u8]>::to_vec).unwrap_or(path), CAPTURED_REPOSITORY.to_owned())
+        });
+        // Those inside of the work tree belong to a repository, which is watched itself.
+        let left_out = captured.left_out.into_iter().filter(|(path, _)| !is_within(path, root));
+        let new = hold.watch(repositories.chain(left_out));
+        watched.retain(|known| !new.iter().any(|new| new.path == known.path));
+        watched.extend(new);
     }
 
     /// Records the state that a step left outside of the work tree. Returns whether it changed.

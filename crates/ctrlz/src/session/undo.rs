@@ -7,7 +7,7 @@ use crate::error::{Error, RestoreError, SessionError};
 use crate::fs::{InUse, Users, use_of};
 use crate::git::ObjectId;
 use crate::hold::Hold;
-use crate::log::{Details, LogEntry, OperationKind, OutsideUndo, Uncaptured};
+use crate::log::{Details, LogEntry, Operation, OperationKind, OutsideUndo, Uncaptured};
 use crate::path::TreePath;
 use crate::record::{Cause, TrackOptions, created_uncaptured, left_out_paths};
 use crate::restore::{
@@ -448,8 +448,8 @@ fn uncaptured_by(hold: &Hold, inversion: &Inversion<'_>) -> Result<Vec<Uncapture
 }
 
 /// Reports files whose content was purged from the history of the spans. If a span owns everything
-/// that changed, nothing shows any more whether it changed such a file, so this is only reported if
-/// there is nothing else to reverse.
+/// that changed, nothing shows any more whether it changed a file that exists before and after, so
+/// this is only reported if there is nothing else to reverse.
 fn report_purged(inversion: &Inversion<'_>, inverted: &mut Inverted) {
     let Request { wanted, dirs, modes, emptied, .. } = &inverted.request;
     let changes_nothing =
@@ -460,7 +460,9 @@ fn report_purged(inversion: &Inversion<'_>, inverted: &mut Inverted) {
         let skipped = span.before.meta.skipped.iter().chain(&span.after.meta.skipped);
         for purged in skipped.filter(|skipped| skipped.reason == SkipReason::Purged) {
             let Ok(path) = TreePath::parse(&purged.path) else { continue };
-            let is_own = span.owns(&path) && (is_empty || span.paths.is_some());
+            let lists = |operation: &Operation| operation.meta.skipped.contains(purged);
+            let is_changed = lists(&span.before) != lists(&span.after);
+            let is_own = span.owns(&path) && (is_empty || is_changed || span.paths.is_some());
             let is_new = !inverted.conflicts.iter().any(|known| known.path == path);
             if is_own && is_new && inversion.is_asked_for(&path) {
                 let why = "its content was purged from the history".into();

@@ -11,6 +11,13 @@ use crate::fs::{Dir, FileKind, Named};
 use super::alternates::{ALTERNATES_LOCK, COPY_LOCK, has_unknown_alternate};
 use super::skeleton::{DIRS, FORMAT};
 
+/// Returns whether a directory holds ctrlz's own files beside those of a git repository. Some of
+/// them may be missing or damaged.
+pub(crate) fn is_store(dir: &Path) -> bool {
+    let has = |name: &&str| dir.join(name).symlink_metadata().is_ok();
+    dir.join("ctrlz").is_dir() && ["HEAD", "objects", "refs"].iter().any(has)
+}
+
 pub(super) fn check_owner(git_dir: &Path) -> Result<(), Error> {
     let refuse = |why| Err(Error::untrusted(git_dir, why));
     let meta = git_dir.symlink_metadata().named("look at", git_dir)?;

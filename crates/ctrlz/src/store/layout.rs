@@ -7,7 +7,7 @@ use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Named, random_name};
 use crate::git::{Kind, ObjectId, Tree};
 
-use super::checks::{check_format, check_links, check_owner};
+use super::checks::{check_format, check_links, check_owner, is_store};
 use super::lock::{Lock, Sharing};
 use super::refs::Refs;
 use super::skeleton::{build, mend};
@@ -25,7 +25,7 @@ pub(crate) struct Store {
 impl Store {
     /// Opens the store at `git_dir`. Returns `None` if there is none.
     pub(crate) fn open(git_dir: &Path, ref_prefix: &str) -> Result<Option<Store>, Error> {
-        if !git_dir.join("ctrlz").is_dir() {
+        if !is_store(git_dir) {
             return Ok(None);
         }
         check_owner(git_dir)?;

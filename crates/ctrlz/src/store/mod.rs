@@ -23,11 +23,11 @@ pub use trust::check_data_dir;
 
 pub(crate) use alternates::{Borrowed, COPY_LOCK};
 pub(crate) use borrowing::{BorrowSource, Copied, CopyRound, Limits};
-pub(crate) use checks::{foreign_part, is_newer};
+pub(crate) use checks::{foreign_part, is_newer, is_store};
 pub(crate) use incoming::Incoming;
 pub(crate) use layout::{Store, work_tree_dir};
 pub(crate) use lock::{Lock, Sharing, holders};
-pub(crate) use project::{check_root, path_hash};
+pub(crate) use project::{IN_REPOSITORY, check_root, is_below_repository, path_hash};
 pub(crate) use quarantine::is_among;
 pub(crate) use record::Claim;
 pub(crate) use refs::Refs;

@@ -13,6 +13,19 @@ pub(crate) fn path_hash(path: &Path) -> String {
     hasher.finish().map_or_else(|| "0".repeat(40), |id| id.to_string())
 }
 
+/// Reason for refusing a path in the directory of a version control system.
+pub(crate) const IN_REPOSITORY: &str = "it lies inside a repository's own directory";
+
+/// Returns whether a directory above `path` is a git repository's own, whatever its name. It may
+/// be damaged.
+pub(crate) fn is_below_repository(path: &Path) -> bool {
+    let is_repository = |dir: &Path| {
+        let has = |name| dir.join(name).symlink_metadata().is_ok();
+        has("objects") && (has("HEAD") || has("refs"))
+    };
+    path.ancestors().skip(1).any(is_repository)
+}
+
 /// System directories, which contain no project.
 const SYSTEM: [&str; 19] = [
     "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt",

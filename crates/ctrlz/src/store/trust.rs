@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
-use crate::fs::{Landmark, Named, random_name};
-use crate::path::PathText;
+use crate::fs::{Landmark, Named, absolute, random_name};
+use crate::path::{PathText, is_in_repository};
 
 use super::lock::{Lock, Sharing};
-use super::project::check_root;
+use super::project::{IN_REPOSITORY, check_root};
 
 /// Record of a store that this user made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -177,9 +177,12 @@ pub(crate) fn pending(store: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(names.filter(is_name).map(|name| store.with_file_name(name)).collect())
 }
 
-/// Refuses a data directory with parts that another user could write to, and removes the
+/// Refuses a data directory inside a repository, or with parts that another user could write to. Removes the
 /// permissions of group and others from its subdirectories.
 pub fn check_data_dir(data_dir: &Path) -> Result<(), Error> {
+    if is_in_repository(&absolute(data_dir)) {
+        return Err(Error::untrusted(data_dir, IN_REPOSITORY));
+    }
     let me = rustix::process::geteuid().as_raw();
     for path in data_dir.ancestors() {
         let is_foreign =

@@ -13,18 +13,18 @@ use std::sync::Arc;
 
 use crate::defect::Defect;
 use crate::error::{Error, LookupError, RecordError, RestoreError};
-use crate::fs::{Dir, Named, private};
-use crate::git::{ObjectId, is_protected_name};
-use crate::hold::{Context, Hold, Recovery, absolute, open_gap};
+use crate::fs::{Dir, Named, absolute, private};
+use crate::git::ObjectId;
+use crate::hold::{Context, Hold, Recovery, open_gap};
 use crate::log::{Details, Gap, OpenGap, OperationKind, UnrecordedTurn, WorkTree};
 use crate::options::Options;
-use crate::path::escape;
+use crate::path::{escape, is_in_repository};
 use crate::record::{Cause, TrackOptions};
 use crate::restore::{Journal, Phase, Record, recover};
 use crate::scan::Progress;
 use crate::store::{
-    Claim, Lock, Registry, Sharing, Standing, Store, UserRepo, check_data_dir, check_root,
-    path_hash, resolve_store,
+    Claim, IN_REPOSITORY, Lock, Registry, Sharing, Standing, Store, UserRepo, check_data_dir,
+    check_root, path_hash, resolve_store,
 };
 
 pub use put_back::{PatchToRevert, Point};
@@ -106,13 +106,9 @@ impl Workspace {
             let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
             Err(error).named("open the directory", &root)?;
         }
-        let in_repository = root.components().any(|part| {
-            is_protected_name(std::os::unix::ffi::OsStrExt::as_bytes(part.as_os_str()))
-        });
-        if in_repository {
-            // No option allows this: a repository's own directory is never changed.
-            let why = "it lies inside a repository's own directory";
-            return Err(Error::dangerous_root(root, why));
+        // No option allows this: a repository's own directory is never changed.
+        if is_in_repository(&root) {
+            return Err(Error::dangerous_root(root, IN_REPOSITORY));
         }
         if !options.allow_dangerous_root {
             check_root(&root, options.home.as_deref())?;
@@ -134,6 +130,9 @@ impl Workspace {
         check_data_dir(&options.data_dir)?;
         let home = options.home.as_deref();
         let store = options.store.as_deref().map(|store| resolve_store(&root, store, home));
+        if let Some(store) = store.as_deref().filter(|store| is_in_repository(store)) {
+            return Err(Error::untrusted(store, IN_REPOSITORY));
+        }
         let options = Options { store, ..options };
         let context = Arc::new(Context { root, options, repo });
         let mut workspace = Workspace { context, notice: None };

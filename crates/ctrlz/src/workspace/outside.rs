@@ -1,6 +1,7 @@
 //! Captures of paths outside of the work tree.
 
-use crate::hold::{Hold, absolute};
+use crate::fs::absolute;
+use crate::hold::Hold;
 use crate::log::WorkTree;
 use crate::outside::Outside;
 use crate::store::Store;

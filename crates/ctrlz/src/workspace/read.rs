@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 use crate::compare::{
     Change, Entry, FileDiff, Status, changes, changes_by, file_diff, find, write_unified,
 };
@@ -41,13 +43,15 @@ impl Patch {
 }
 
 /// Whether a snapshot has a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Presence {
     /// The snapshot holds the file.
     Present,
     /// The snapshot proves that the file did not exist.
     Absent,
-    /// The path was ignored or skipped at that time, so its state is unknown.
+    /// The path was ignored or skipped at the time, so that its state is unknown.
     Unknown,
 }
 

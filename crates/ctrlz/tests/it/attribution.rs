@@ -183,7 +183,7 @@ fn a_background_sub_agent_is_not_credited_with_the_main_agents_work() {
 fn a_named_path_is_credited_to_the_naming_call_while_a_sub_agent_works() {
     let lab = Lab::new();
     lab.write("lib", "one\n");
-    let task = StepStart { starts_agent: true, ..start("main", "m1", "task") };
+    let task = StepStart { starts_agent: Some(true), ..start("main", "m1", "task") };
     lab.begin(task);
     lab.begin(edit_of(start("main", "m1", "write"), "main.py"));
     lab.begin(sub_agent("m1", "sub"));
@@ -415,4 +415,115 @@ fn log_and_blame_show_user_edits_during_a_permission_prompt_as_the_users() {
     let report = lab.undo();
     assert_eq!(report.done.len(), 1, "undo tells the same: {report:?}");
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "user\n".into()));
+}
+
+#[test]
+fn changes_of_a_call_whose_end_is_reported_late_are_not_the_users() {
+    let lab = Lab::new();
+    for path in ["named", "other", "gone"] {
+        lab.write(path, "one\n");
+    }
+    lab.begin(naming(start("s", "m1", "1"), "named"));
+    lab.write("named", "AGENT\n");
+    lab.write("other", "AGENT\n");
+    lab.remove("gone");
+    // A busy machine starts the hook late.
+    std::thread::sleep(Duration::from_millis(1200));
+    let end = StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() };
+    end_with(&lab, "1", &end);
+    let report = lab.undo();
+    assert_eq!((lab.read("named"), lab.read("gone")), ("one\n".into(), "one\n".into()));
+    // The user can have changed it during a permission prompt.
+    assert_eq!(report.conflicts[0].path, tree_path("other"));
+    assert_eq!(report.conflicts[0].reason, ConflictReason::Unclear);
+    let forced = UndoOptions { force: true, ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::LastTurn, &forced).unwrap();
+    assert_eq!(lab.read("other"), "one\n");
+}
+
+#[test]
+fn a_call_that_had_no_time_to_wait_owns_all_changes() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.begin(start("s", "m1", "1"));
+    lab.write("a", "AGENT\n");
+    std::thread::sleep(Duration::from_millis(400));
+    let end = StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() };
+    end_with(&lab, "1", &end);
+    assert!(lab.undo().is_complete());
+    assert_eq!(lab.read("a"), "one\n");
+}
+
+#[test]
+fn a_command_that_runs_beside_an_edit_of_the_same_file_owns_its_lines() {
+    let lab = Lab::new();
+    lab.write("a", "one\ntwo\nthree\nfour\nfive\n");
+    lab.begin(start("s", "m1", "1"));
+    lab.begin(edit_of(start("s", "m1", "2"), "a"));
+    lab.write("a", "one\ntwo\nthree\nfour\nFORMATTED\n");
+    lab.write("a", "EDITED\ntwo\nthree\nfour\nFORMATTED\n");
+    let replaced = vec![("one\n".to_owned(), "EDITED\n".to_owned())];
+    let edit = FileEdit { path: tree_path("a"), found: None, replaced };
+    end_with(&lab, "2", &StepEnd { edits: vec![edit], ..StepEnd::default() });
+    lab.end("1");
+    assert!(lab.undo().is_complete());
+    assert_eq!(lab.read("a"), "one\ntwo\nthree\nfour\nfive\n");
+}
+
+#[test]
+fn a_command_beside_an_edit_of_a_background_sub_agent_owns_its_changes() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.write("b", "one\n");
+    // The call that started the sub-agent has ended.
+    lab.begin(StepStart { starts_agent: Some(false), ..start("main", "m1", "1") });
+    let edit = sub_agent("m1", "2");
+    lab.begin(edit_of(edit, "b"));
+    lab.write("a", "AGENT\n");
+    lab.end("1");
+    lab.write("b", "AGENT\n");
+    lab.end("2");
+    assert!(lab.undo().is_complete());
+    assert_eq!((lab.read("a"), lab.read("b")), ("one\n".into(), "one\n".into()));
+}
+
+#[test]
+fn files_that_the_user_deletes_after_an_undo_of_an_interrupted_command_stay_deleted() {
+    let lab = Lab::new();
+    lab.write("dir/file", "one\n");
+    lab.write("old", "one\n");
+    lab.begin(start("s", "m1", "1"));
+    lab.remove("dir/file");
+    // The command is interrupted without an event.
+    let options = UndoOptions { interrupt: true, ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
+    assert_eq!(lab.read("dir/file"), "one\n");
+    lab.remove("old");
+    lab.undo_with(&UndoScope::LastTurn, &options).ok();
+    assert!(!lab.exists("old"));
+}
+
+#[test]
+fn an_edit_that_failed_does_not_own_user_edits_made_while_it_waited() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.begin(edit_of(start("s", "m1", "1"), "a"));
+    lab.write("a", "user\n");
+    std::thread::sleep(Duration::from_millis(900));
+    let duration = Some(Duration::from_millis(4));
+    end_with(&lab, "1", &StepEnd { duration, failed: true, ..StepEnd::default() });
+    lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default()).ok();
+    assert_eq!(lab.read("a"), "user\n");
+}
+
+#[test]
+fn a_refused_call_has_no_share_in_the_changes_of_a_parallel_one() {
+    let lab = Lab::new();
+    lab.begin(start("s", "m1", "1"));
+    lab.begin(start("s", "m1", "2"));
+    lab.write("made", "AGENT\n");
+    lab.end("1");
+    end_with(&lab, "2", &StepEnd { refused: true, ..StepEnd::default() });
+    assert!(lab.undo().is_complete());
+    assert!(!lab.exists("made"));
 }

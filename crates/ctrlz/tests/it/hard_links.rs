@@ -90,6 +90,84 @@ fn redo_restores_the_permissions_of_a_removed_hard_link() {
     }
 }
 
+/// Replaces a file like `sed -i`, which separates it from its other names.
+fn replace(lab: &Lab, path: &str, text: &str) {
+    lab.write("temporary", text);
+    std::fs::rename(lab.path("temporary"), lab.path(path)).unwrap();
+}
+
+#[test]
+fn names_that_a_step_separated_are_linked_again_or_reported_as_separated() {
+    let replaces = |lab: &Lab| replace(lab, "a", "AGENT\n");
+    let removes = |lab: &Lab| {
+        lab.remove("d/b");
+        lab.write("a", "AGENT\n");
+    };
+    for tool in [&replaces as &dyn Fn(&Lab), &removes] {
+        for edited in [false, true] {
+            let lab = Lab::new();
+            linked(&lab);
+            lab.track();
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            lab.step("s", "m1", "1", tool);
+            let other = if lab.exists("d/b") { "d/b" } else { "a" };
+            if edited {
+                let text = lab.read(other);
+                lab.write(other, format!("{text}\nof the\nuser\n"));
+            }
+            let report = lab.undo();
+            assert!(lab.exists("d/b"));
+            let is_linked = inode(&lab, "a") == inode(&lab, "d/b");
+            assert_eq!(is_linked, !edited, "{report:?}");
+            let reasons: Vec<_> = report.kept.iter().map(|kept| &kept.reason).collect();
+            assert_eq!(reasons.contains(&&KeptReason::Separated), edited, "{report:?}");
+            if !edited {
+                assert_eq!((lab.read("a"), lab.read("d/b")), ("1\n".into(), "1\n".into()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_renamed_over_another_one_is_not_taken_for_a_hard_link() {
+    let lab = Lab::new();
+    lab.write("a", "1\n");
+    lab.write("b", "2\n");
+    lab.track();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    lab.step("s", "m1", "1", |lab| std::fs::rename(lab.path("b"), lab.path("a")).unwrap());
+    let report = lab.undo();
+    assert_eq!((lab.read("a"), lab.read("b")), ("1\n".into(), "2\n".into()));
+    assert!(report.is_complete() && report.kept.is_empty(), "{report:?}");
+}
+
+#[test]
+fn redo_links_the_names_again_that_a_step_created() {
+    for existing in [false, true] {
+        let lab = Lab::new();
+        lab.write("a", "1\n");
+        if existing {
+            lab.write("n", "new\n");
+        }
+        lab.track();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        lab.step("s", "m1", "1", |lab| {
+            if !existing {
+                lab.write("n", "new\n");
+            }
+            for name in ["n2", "n3"] {
+                std::fs::hard_link(lab.path("n"), lab.path(name)).unwrap();
+            }
+        });
+        assert!(lab.undo().is_complete());
+        assert_eq!((lab.exists("n"), lab.exists("n2")), (existing, false));
+        let report = lab.redo();
+        assert!(report.is_complete() && report.kept.is_empty(), "{report:?}");
+        let inodes = ["n", "n2", "n3"].map(|name| inode(&lab, name));
+        assert!(inodes.iter().all(|inode| *inode == inodes[0]), "{existing}: {report:?}");
+    }
+}
+
 #[test]
 fn a_removed_name_of_a_hard_link_is_linked_again_or_reported_as_separated() {
     for edited in [false, true] {

@@ -301,6 +301,37 @@ fn snapshot_before_finds_the_nearest_available_snapshot() {
 }
 
 #[test]
+fn a_forked_directory_finds_the_snapshot_before_a_message_of_the_origin() {
+    let lab = Lab::new();
+    let there = forked_into(&lab);
+    let walk = |message: &str| there.snapshot_before("f", &[message.to_owned()]).unwrap();
+    let SnapshotBefore::Found { message, snapshot, .. } = walk("m2") else { panic!("not found") };
+    let contents = there.files(&snapshot).unwrap().len();
+    assert_eq!((message.as_str(), contents), ("m2", 1), "the start of the message");
+    assert_eq!(walk("m3"), SnapshotBefore::Nothing, "but not later messages");
+}
+
+#[test]
+fn a_fork_whose_directory_could_not_be_made_can_be_repeated() {
+    let lab = Lab::new();
+    lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
+    let into = lab.dir().join("fork");
+    std::os::unix::fs::symlink("nowhere/at/all", &into).unwrap();
+    let session = Some("f".to_owned());
+    let options = ForkOptions { at: None, session, into: Some(into.clone()) };
+    let fork = || lab.workspace().fork("s", &options, &Progress::default());
+    assert!(fork().is_err());
+    std::fs::remove_file(&into).unwrap();
+    assert!(fork().unwrap().report.unwrap().is_complete());
+    let again = lab.workspace().fork(
+        "s",
+        &ForkOptions { into: None, ..options.clone() },
+        &Progress::default(),
+    );
+    assert!(matches!(again, Err(Error::Session(SessionError::SessionExists { .. }))), "{again:?}");
+}
+
+#[test]
 fn checkpoints_are_named_labelled_pinned_and_pruned() {
     let lab = Lab::new();
     let make = |kind: &str, label: Option<&str>, pinned: bool, keep: usize| {

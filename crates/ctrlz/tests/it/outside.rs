@@ -4,8 +4,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use ctrlz::{
-    Error, OutsideAction, OutsideKept, Progress, RestoreError, StepEnd, StepStart, UndoOptions,
-    UndoReport, UndoScope, Workspace,
+    Error, OutsideAction, OutsideKept, Progress, RestoreError, StepEnd, StepStart, Uncaptured,
+    UndoOptions, UndoReport, UndoScope, Workspace,
 };
 
 use crate::lab::Lab;
@@ -265,6 +265,53 @@ fn a_capture_that_is_too_large_is_not_partially_restored() {
     let reason = kept(&report, &scene.at("many"));
     assert!(matches!(reason, Some(OutsideKept::NotCaptured { .. })), "{reason:?}");
     assert!(scene.listing().is_empty());
+}
+
+#[test]
+fn the_loss_of_an_outside_path_that_did_not_fit_is_reported() {
+    for (path, is_removed) in [("big/z", true), ("big/z", false), ("many", true), ("many", false)] {
+        let scene = scene();
+        match path {
+            "many" => (0..10_001).for_each(|at| scene.write(&format!("many/{at}"), "x")),
+            _ => scene.write(path, vec![0; 65 << 20]),
+        }
+        scene.write("big/captured", "x");
+        let begun =
+            scene.workspace().begin_step(scene.start("1", &["big", "many"]), &Progress::default());
+        assert_eq!(begun.unwrap().outside_failed, None);
+        match (path, is_removed) {
+            (_, true) => scene.remove(path),
+            ("many", false) => scene.remove("many/1"),
+            (_, false) => scene.write(path, "AGENT"),
+        }
+        let ended = scene
+            .workspace()
+            .end_step("1", &ctrlz::StepEnd::default(), &Progress::default())
+            .unwrap();
+        let full = scene.at(path).into_os_string().into_encoded_bytes();
+        let lost = |found: &[Uncaptured]| {
+            let paths = found.iter().filter(|lost| lost.is_loss()).map(|lost| lost.path.clone());
+            paths.collect::<Vec<_>>()
+        };
+        assert_eq!(lost(&ended.uncaptured), [full.as_slice()], "{path}");
+        assert_eq!(scene.workspace().lost_files().uncaptured().unwrap().len(), 1);
+        let report = scene.undo(&UndoOptions::default());
+        assert_eq!(lost(&report.uncaptured), [full.as_slice()], "{path}");
+        assert!(!report.is_complete() && report.done.is_empty(), "{report:#?}");
+        let steps = scene.workspace().steps().unwrap();
+        assert!(steps.iter().all(|step| !step.undone), "nothing was undone");
+    }
+}
+
+#[test]
+fn an_outside_path_that_did_not_fit_and_is_unchanged_is_not_reported() {
+    let scene = scene();
+    scene.write("big", vec![0; 65 << 20]);
+    scene.write("notes", "mine");
+    scene.step("1", &["big", "notes"], || scene.remove("notes"));
+    let report = scene.undo(&asked());
+    assert!(report.is_complete() && report.uncaptured.is_empty(), "{report:#?}");
+    assert_eq!(scene.read("notes").as_deref(), Some("mine"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The quota: it is never exceeded, skipped files are reported, and safety snapshots ignore it.
 
-use ctrlz::{Error, Progress, RecordError, SkipReason, TrackOptions};
+use ctrlz::{Error, Progress, RecordError, SkipReason, TrackOptions, UndoOptions, UndoScope};
 
 use crate::lab::{Lab, noise};
 
@@ -55,6 +55,21 @@ fn the_quota_always_holds_and_known_content_is_free() {
     lab.write("new.txt", "new\n");
     let second = lab.track();
     assert!(first.is_complete() && second.is_complete(), "{:?}", second.skipped);
+}
+
+#[test]
+fn an_unchanged_ignored_file_stays_captured_when_the_quota_is_nearly_used() {
+    let mut lab = Lab::new();
+    lab.options.max_store_bytes = 350 * KB;
+    lab.write(".gitignore", "*.data\n");
+    lab.write("ignored.data", noise(1, 200 * KB));
+    lab.track();
+    lab.write("a", "1\n");
+    lab.track();
+    lab.step("s", "m1", "1", |lab| lab.remove("ignored.data"));
+    let options = UndoOptions { ignored: true, ..UndoOptions::default() };
+    assert!(lab.undo_with(&UndoScope::LastTurn, &options).unwrap().is_complete());
+    assert_eq!(std::fs::read(lab.path("ignored.data")).unwrap(), noise(1, 200 * KB));
 }
 
 #[test]

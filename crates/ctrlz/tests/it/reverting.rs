@@ -214,6 +214,22 @@ fn redo_still_works_after_a_prompt_committed_the_revert() {
 }
 
 #[test]
+fn redo_reverses_an_unrevert_of_a_user() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("a", "AGENT\n"));
+    let options = UndoOptions { by_person: true, ..UndoOptions::default() };
+    let progress = Progress::default();
+    lab.workspace().revert_to("s", &to("m1"), &options, &progress).unwrap();
+    lab.workspace().unrevert("s", &options, &progress).unwrap();
+    assert_eq!(lab.read("a"), "AGENT\n");
+    assert!(lab.redo().is_complete());
+    assert_eq!(lab.read("a"), "one\n");
+    assert!(lab.workspace().unrevert("s", &options, &progress).unwrap().is_complete());
+    assert_eq!(lab.read("a"), "AGENT\n");
+}
+
+#[test]
 fn a_committed_revert_cannot_be_unreverted_but_redo_reverses_it() {
     let lab = Lab::new();
     let states = lab.three_turns();

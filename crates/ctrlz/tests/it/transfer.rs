@@ -149,6 +149,29 @@ fn a_redacted_path_is_unknown_after_the_import() {
 }
 
 #[test]
+fn a_redacted_path_is_left_out_of_the_ignored_files_too() {
+    let lab = busy_lab();
+    lab.write("deep/er/y.env", "CANARY-IGNORED\n");
+    lab.write("kept.env", "CANARY-KEPT\n");
+    step(&lab.workspace(), "third", "a.txt", "three\n");
+    let redact = vec![tree_path("x.env"), tree_path("deep/er")];
+    let options = ExportOptions { redact, ignored: true, ..Default::default() };
+    let (file, _) = export(&lab, &options);
+    let all = contents_of_bundle(&lab, &file);
+    assert!(!all.contains("CANARY-IGNORED") && !all.contains("y.env"), "{all}");
+    assert!(all.contains("CANARY-KEPT"), "{all}");
+    let there = elsewhere(&lab);
+    std::fs::write(there.root().join("x.env"), "mine\n").unwrap();
+    assert!(
+        there.transfer().import(&file, OnPurged::Refuse, &Progress::default()).unwrap().ignored
+    );
+    restore_newest(&there);
+    let read = |name: &str| std::fs::read_to_string(there.root().join(name)).unwrap();
+    assert_eq!(read("x.env"), "mine\n", "a redacted path is not treated as absent");
+    assert_fsck_clean(&there.store_path().unwrap().unwrap());
+}
+
+#[test]
 fn a_damaged_bundle_is_refused_and_nothing_changes() {
     let lab = busy_lab();
     let (file, _) = export(&lab, &ExportOptions::default());
@@ -365,6 +388,60 @@ fn an_operation_of_an_unknown_version_is_refused() {
         let error = forged(&lab, version, |_, commit| commit.replacen("\"v\":1", &header, 1));
         assert!(error.to_string().contains(why), "{error}");
     }
+}
+
+#[test]
+fn an_operation_with_an_id_that_is_too_long_is_refused() {
+    let lab = busy_lab();
+    let session = "\"session\":\"second\"";
+    for name in ["session", "message", "parent"] {
+        let long = "x".repeat(2_000);
+        let new = match name {
+            "session" => format!("\"session\":\"{long}\""),
+            "message" => format!("{session},\"message\":\"{long}\""),
+            _ => format!("{session},\"parent\":{{\"session\":\"{long}\"}}"),
+        };
+        let error = forged(&lab, name, |_, commit| {
+            assert!(commit.contains(session), "{commit}");
+            commit.replacen(session, &new, 1)
+        });
+        assert!(error.to_string().contains("1024 bytes"), "{error}");
+    }
+}
+
+/// The log was lost here, and a command records before `pull` has the lock.
+#[test]
+fn a_pull_keeps_a_log_that_was_begun_meanwhile() {
+    let lab = busy_lab();
+    let (file, _) = export(&lab, &ExportOptions::default());
+    let refs = lab.store_git(&["for-each-ref", "--format=%(refname)", "refs/ctrlz"]);
+    let log = refs.lines().find(|name| name.ends_with("/log")).unwrap().to_owned();
+    let path = lab.store().join(&log);
+    let id = log.split('/').nth(2).unwrap().to_owned();
+    let newest = std::fs::read_to_string(&path).unwrap();
+    let older = git(&lab.store(), &["rev-parse", &format!("{}^", newest.trim())]);
+    std::fs::remove_dir_all(lab.store().join("refs/ctrlz").join(&id)).unwrap();
+    let there = lab.workspace();
+    let exchange = there.transfer().begin_pull().unwrap();
+    let refspec = format!("+{log}:{log}");
+    git(exchange.git_dir(), &["fetch", "-q", file.to_str().unwrap(), &refspec]);
+    let lock = std::fs::File::open(lab.store().join(format!("ctrlz/wt/{id}/lock"))).unwrap();
+    lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        let pull = || {
+            there
+                .transfer()
+                .finish_pull(&exchange, "repo", OnPurged::Refuse, &Progress::default())
+                .unwrap()
+        };
+        let pulled = scope.spawn(pull);
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &older).unwrap();
+        lock.unlock().unwrap();
+        assert_eq!(pulled.join().unwrap().logs, []);
+    });
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), older);
 }
 
 #[test]

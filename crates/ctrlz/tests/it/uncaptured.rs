@@ -83,6 +83,27 @@ fn the_loss_of_an_uncaptured_file_is_reported_everywhere() {
 }
 
 #[test]
+fn undo_keeps_a_backup_of_an_uncaptured_file_that_the_step_changed() {
+    for is_removed in [false, true] {
+        let lab = Lab::new();
+        lab.write(".gitignore", "dev.data\n");
+        lab.write("dev.data", noise(1, 400 << 10));
+        lab.write("a", "one\n");
+        lab.step("s", "m1", "1", |lab| {
+            std::fs::copy(lab.path("dev.data"), lab.path("backup")).unwrap();
+            lab.write("other", noise(2, 300 << 10));
+            lab.write("a", "AGENT\n");
+            if is_removed { lab.remove("dev.data") } else { lab.write("dev.data", "reset") }
+        });
+        let report = lab.undo();
+        assert_eq!(report.conflicts.len(), 1, "{report:?}");
+        assert!(report.conflicts[0].why.contains("only copy of what was dev.data"), "{report:?}");
+        assert_eq!(std::fs::read(lab.path("backup")).unwrap(), noise(1, 400 << 10));
+        assert_eq!((lab.exists("other"), lab.read("a")), (false, "one\n".to_owned()));
+    }
+}
+
+#[test]
 fn a_large_file_that_a_step_wrote_to_is_reported() {
     let lab = small_limit();
     lab.write("a", "one\n");

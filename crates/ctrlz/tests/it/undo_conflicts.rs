@@ -173,6 +173,35 @@ fn lines_of_the_agent_that_the_user_moved_are_reported_as_still_there() {
 }
 
 #[test]
+fn a_moved_line_is_reported_however_short_it_is() {
+    let text = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    for line in ["x=1", "AG", "-v", "}"] {
+        let lab = Lab::new();
+        lab.write("a", text(&["{ one", "}", "two", "three", "four"]));
+        lab.step("s", "m1", "1", |lab| {
+            lab.write("a", text(&["{ one", "}", line, "two", "three", "four"]));
+        });
+        lab.write("a", text(&["{ one", "}", "two", "three", "four", line]));
+        let report = lab.undo();
+        assert!(!report.is_complete() && report.done.is_empty(), "{line}: {report:?}");
+    }
+}
+
+#[test]
+fn a_copy_of_the_agents_line_that_the_user_added_is_not_reported_as_moved() {
+    let text = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let lab = Lab::new();
+    lab.write("a", text(&["one", "two", "three", "four"]));
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("a", text(&["one", "}", "two", "three", "four"]));
+    });
+    lab.write("a", text(&["one", "}", "two", "three", "four", "}"]));
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(lab.read("a"), text(&["one", "two", "three", "four", "}"]));
+}
+
+#[test]
 fn a_file_that_became_ignored_after_the_step_is_undone_and_redone() {
     let lab = Lab::new();
     lab.write("d/h.md", "text\n");
@@ -222,6 +251,57 @@ fn a_conflict_of_a_partial_undo_is_undone_once_it_is_resolved() {
     assert_eq!(lab.read("a"), "one\n");
     assert!(lab.exists("earlier"));
     assert_eq!(lab.undo().steps, ["0"]);
+}
+
+#[test]
+fn an_undo_is_completed_once_a_directory_without_files_is_out_of_the_way() {
+    for in_it in [None, Some("fifo")] {
+        let lab = Lab::new();
+        lab.write("f", "one\n");
+        lab.write("g", "one\n");
+        lab.step("s", "m0", "0", |lab| lab.write("earlier", "x\n"));
+        lab.step("s", "m1", "1", |lab| {
+            lab.remove("f");
+            lab.write("g", "AGENT\n");
+        });
+        std::fs::create_dir(lab.path("f")).unwrap();
+        if let Some(name) = in_it {
+            crate::lab::run(&lab.path("f"), "mkfifo", &[name.as_ref()]);
+        }
+        assert_eq!(lab.undo().conflicts.len(), 1);
+        lab.remove("f");
+        assert_eq!(lab.undo().steps, ["1"]);
+        assert_eq!(lab.read("f"), "one\n");
+        assert_eq!(lab.undo().steps, ["0"]);
+    }
+}
+
+#[test]
+fn a_repeated_undo_reports_again_what_the_first_one_left() {
+    let from = UndoScope::From { message: "m1".into(), part: None };
+    for scope in [UndoScope::LastTurn, UndoScope::Session, from] {
+        let lab = Lab::new();
+        lab.write("a", "one\n");
+        lab.write("log", "one\n");
+        lab.step("s", "m1", "1", |lab| {
+            lab.write("a", "AGENT\n");
+            lab.write("log", "AGENT\n");
+            lab.write("n", "n\n");
+        });
+        lab.write("a", "mine\n");
+        let open = std::fs::File::options().append(true).open(lab.path("log")).unwrap();
+        let options = UndoOptions::default();
+        for round in 0..3 {
+            let report = lab.undo_with(&scope, &options).unwrap();
+            assert_eq!(report.done.is_empty(), round > 0, "{scope:?}: {report:?}");
+            assert_eq!((report.conflicts.len(), report.kept.len()), (1, 1), "{report:?}");
+        }
+        lab.write("a", "AGENT\n");
+        drop(open);
+        assert!(lab.undo_with(&scope, &options).unwrap().is_complete());
+        let result = lab.undo_with(&scope, &options);
+        assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "{result:?}");
+    }
 }
 
 #[test]
@@ -403,4 +483,24 @@ fn undo_of_a_purged_file_reports_that_its_content_was_purged() {
     assert_eq!(lab.read("secret"), "two\n");
     assert!(lab.undo().is_complete(), "the step before it is undone");
     assert_eq!(lab.read("other"), "one\n");
+}
+
+#[test]
+fn undo_reports_a_purged_file_that_the_step_removed_among_others() {
+    let lab = Lab::new();
+    lab.write("secret", "one\n");
+    lab.write("a", "one\n");
+    lab.step("s", "m1", "1", |lab| {
+        lab.remove("secret");
+        lab.write("a", "AGENT\n");
+    });
+    let path = crate::lab::tree_path("secret");
+    lab.workspace()
+        .maintenance()
+        .purge(&path, ctrlz::PurgeOptions::default(), &Progress::default())
+        .unwrap();
+    let report = lab.undo();
+    let reported: Vec<_> = report.conflicts.iter().map(|kept| kept.path.to_string()).collect();
+    assert_eq!((reported, report.is_complete()), (vec!["secret".to_owned()], false), "{report:?}");
+    assert_eq!((lab.read("a"), lab.exists("secret")), ("one\n".to_owned(), false));
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use ctrlz::{KeptReason, OnUse, UndoOptions, UndoReport, UndoScope};
 
-use crate::lab::{Lab, noise};
+use crate::lab::{Lab, noise, tree_path};
 
 /// Returns bytes that start with the header of an SQLite database.
 fn database(seed: u64, pages: u64) -> Vec<u8> {
@@ -78,6 +78,26 @@ fn a_database_and_its_wal_are_restored_together() {
     lab.redo();
     assert_eq!(bytes_of(&lab, "app.db"), database(3, 5));
     assert!(!lab.exists("app.db-wal"));
+}
+
+#[test]
+fn a_lost_database_is_recovered_with_its_wal_but_without_shared_memory() {
+    let lab = Lab::new();
+    let (db, log) = (database(1, 4), wal(2));
+    lab.write("app.db", &db);
+    lab.write("app.db-wal", &log);
+    lab.write("app.db-shm", SHARED_MEMORY);
+    lab.step("s", "m1", "1", |lab| {
+        ["app.db", "app.db-wal", "app.db-shm"].iter().for_each(|path| lab.remove(path));
+    });
+    let lost = lab.workspace().lost_files().list().unwrap();
+    let lost: Vec<String> = lost.iter().map(|lost| lost.path.to_string()).collect();
+    assert_eq!(lost, ["app.db", "app.db-wal"]);
+    let (path, progress) = (tree_path("app.db"), ctrlz::Progress::default());
+    let report =
+        lab.workspace().lost_files().recover(&path, &Default::default(), &progress).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!((bytes_of(&lab, "app.db"), bytes_of(&lab, "app.db-wal")), (db, log));
 }
 
 #[test]

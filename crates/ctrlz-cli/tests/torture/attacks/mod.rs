@@ -1,6 +1,6 @@
 //! Random attacks: hostile stores inside a project, broken repositories, and names and contents
-//! with terminal control characters. The submodules cover stores changed by a pull, forged indexes,
-//! private ignore rules and obstacles to installations.
+//! with terminal control characters. The submodules cover stores changed by a pull, repositories
+//! named as stores, forged indexes, private ignore rules and obstacles to installations.
 //!
 //! `CTRLZ_TORTURE_SEED` changes the sequence; a failure names the number of its case.
 

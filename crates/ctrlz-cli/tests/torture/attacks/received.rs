@@ -210,6 +210,82 @@ fn a_received_store_is_set_aside_by_every_path() {
     }
 }
 
+/// Makes a repository of the user at `dir`, in a random state. Returns a description.
+fn make_repository(lab: &Lab, dir: &Path, random: &mut Random) -> String {
+    let path = dir.to_str().unwrap();
+    let is_bare = random.below(2) == 0;
+    let git_dir = if is_bare { dir.to_owned() } else { dir.join(".git") };
+    let kind: &[&str] = if is_bare { &["--bare"] } else { &[] };
+    must("git", &[&["init", "-q"], kind, &[path]].concat());
+    let tree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+    let at = format!("--git-dir={}", git_dir.display());
+    let who = ["-c", "user.name=n", "-c", "user.email=e", &at];
+    let state = random.below(4);
+    if state > 0 {
+        let file = lab.dir().join("empty");
+        std::fs::write(&file, "").unwrap();
+        must("git", &[&at, "hash-object", "-w", "-t", "tree", file.to_str().unwrap()]);
+        let made = must("git", &[&who[..], &["commit-tree", "-m", "x", tree]].concat());
+        let name =
+            *random.pick(&["refs/heads/main", "refs/tags/x", "refs/ctrlz/0123456789abcdef/log"]);
+        must("git", &[&at, "update-ref", name, made.trim()]);
+    }
+    if state > 1 {
+        must("git", &[&at, "pack-refs", "--all"]);
+    }
+    if state > 2 {
+        std::fs::remove_file(git_dir.join("HEAD")).unwrap();
+    }
+    format!("a repository ({}, state {state})", if is_bare { "bare" } else { "with files" })
+}
+
+/// A caller names the path of a repository, or a path inside it, as the store or as the data
+/// directory. No command changes the repository.
+#[test]
+fn a_repository_named_as_a_store_is_never_changed() {
+    let mut row = Row::of(GOAL, "repositories of the user named as stores");
+    let mut random = Random::new("named repositories");
+    let lab = Lab::new();
+    let elsewhere = lab.dir().join("elsewhere");
+    for case in 0..sized(20, 1_000) {
+        for dir in [&lab.work, &lab.data, &elsewhere] {
+            if dir.exists() {
+                crate::lab::remove(dir);
+            }
+        }
+        std::fs::create_dir_all(&lab.work).unwrap();
+        std::fs::create_dir_all(&elsewhere).unwrap();
+        lab.write("file", "one\n");
+        if random.below(2) == 0 {
+            must("git", &["init", "-q", lab.work.to_str().unwrap()]);
+        }
+        let above = if random.below(2) == 0 { &lab.work } else { &elsewhere };
+        let name = *random.pick(&["sub", "lib.git", ".bare", "a.b"]);
+        let dir = above.join(name);
+        let what = make_repository(&lab, &dir, &mut random);
+        let git_dir = if dir.join(".git").exists() { dir.join(".git") } else { dir.clone() };
+        let below = *random.pick(&["", "", "/x", "/objects", "/refs/x", "/./x/..", "/hooks/a/b"]);
+        let path = format!("{}{below}", git_dir.display());
+        let args = *random.pick(&[
+            &["track"][..],
+            &["status"],
+            &["log"],
+            &["gc"],
+            &["undo", "--yes"],
+            &["run", "--", "true"],
+        ]);
+        let when = format!("case {case}: {what}, --store {path} {args:?}");
+        let before = Manifest::of(&dir);
+        timely(&lab, &[&["--store", &path], args].concat(), &when);
+        Manifest::of(&dir).assert_is(&before, &when);
+        if git_dir != dir {
+            timely(&lab, &[&["--force-root", "--data-dir", &path], args].concat(), &when);
+            Manifest::of(&dir).assert_is(&before, &when);
+        }
+        row.done();
+    }
+}
+
 /// Paths with many parts or bytes, of steps, undos and snapshots. Every command ends in time.
 #[test]
 fn paths_with_many_parts_are_refused_or_ignored_in_time() {

@@ -9,7 +9,7 @@ use crate::fs::FileKind;
 use crate::git::{ObjectId, Verdict};
 use crate::hold::Hold;
 use crate::path::{PathText, TreePath, join, split};
-use crate::scan::{Content, Dirty, Listing, rules_above};
+use crate::scan::{Content, Dirty, EntryStat, Listing, rules_above};
 
 use super::super::file::look;
 use super::super::quota::cost;
@@ -26,6 +26,15 @@ const MAX_FILES: usize = 2_000;
 struct Candidate {
     named: bool,
     bytes: u64,
+    /// Whether the last snapshot keeps it, so that it needs no space in the store.
+    is_kept: bool,
+}
+
+impl Candidate {
+    fn of(named: bool, stat: &EntryStat, known: Option<&Remembered>) -> Candidate {
+        let is_kept = known.is_some_and(|known| known.is_same(stat));
+        Candidate { named, bytes: stat.bytes, is_kept }
+    }
 }
 
 /// The ignored files to keep.
@@ -82,8 +91,8 @@ impl<'a> Candidates<'a> {
             if let Ok(Some(FileKind::File | FileKind::Symlink)) = look(&hold.root, path) {
                 let (parent, name) = split(path);
                 let stat = hold.root.open_below(parent).and_then(|dir| dir.stat(name));
-                let bytes = stat.ok().flatten().map_or(0, |stat| stat.bytes);
-                files.insert(path.to_vec(), Candidate { named: true, bytes });
+                let stat = stat.ok().flatten().map_or(EntryStat::NOTHING, |stat| (&stat).into());
+                files.insert(path.to_vec(), Candidate::of(true, &stat, known.get(path)));
             }
         }
         Ok(Candidates { hold, files, known })
@@ -110,7 +119,8 @@ impl<'a> Candidates<'a> {
                 if let Some(stat) = hold.root.glimpse_stat(&file)
                     && matches!(stat.kind, FileKind::File | FileKind::Symlink)
                 {
-                    self.files.entry(file).or_insert(Candidate { named: true, bytes: stat.bytes });
+                    let candidate = Candidate::of(true, &(&stat).into(), self.known.get(&file));
+                    self.files.entry(file).or_insert(candidate);
                 }
             }
         }
@@ -125,8 +135,9 @@ impl<'a> Candidates<'a> {
                 let ignored =
                     entry.content == Content::Ignored && entry.verdict == Verdict::Ignored;
                 if is_file && ignored && entry.stat.bytes <= MAX_SMALL_BYTES {
-                    let candidate = Candidate { named: false, bytes: entry.stat.bytes };
-                    self.files.entry(join(&dir.path, &entry.name)).or_insert(candidate);
+                    let path = join(&dir.path, &entry.name);
+                    let candidate = Candidate::of(false, &entry.stat, self.known.get(&path));
+                    self.files.entry(path).or_insert(candidate);
                 }
             }
         }
@@ -137,7 +148,7 @@ impl<'a> Candidates<'a> {
         let unchanged =
             |(path, known): &(&Vec<u8>, &Remembered)| !known.named && !dirty.covers(path);
         for (path, known) in self.known.iter().filter(unchanged) {
-            let candidate = Candidate { named: false, bytes: known.bytes };
+            let candidate = Candidate { named: false, bytes: known.bytes, is_kept: true };
             self.files.entry(path.clone()).or_insert(candidate);
         }
     }
@@ -169,15 +180,14 @@ impl<'a> Candidates<'a> {
         };
         let Fitting { mut chosen, mut unknown, mut left_out } = Fitting::default();
         let (mut total, mut total_named) = (0, 0);
-        for (path, Candidate { named, bytes }) in order {
+        for (path, Candidate { named, bytes, is_kept }) in order {
             let fits = if named {
-                // An unchanged file that was kept before costs nothing.
-                let is_kept = self.known.get(&path).is_some_and(|known| known.bytes == bytes);
-                is_kept || (total_named + bytes <= max_named && in_time(total_named + bytes))
+                let was_kept = self.known.get(&path).is_some_and(|known| known.bytes == bytes);
+                was_kept || (total_named + bytes <= max_named && in_time(total_named + bytes))
             } else {
                 total + bytes <= options.max_ignored_bytes && chosen.len() < MAX_FILES
             };
-            let cost = cost(bytes);
+            let cost = if is_kept { 0 } else { cost(bytes) };
             match (fits && cost <= room, named) {
                 (true, _) => {
                     room -= cost;

@@ -100,8 +100,9 @@ impl<'a> Gathered<'a> {
                     break;
                 }
                 for part in &parts {
+                    let named = self.is_named(part);
                     self.forget(part);
-                    self.add(part, false)?;
+                    self.add(part, named)?;
                 }
                 unchanged = self.are_unchanged(&parts);
             }
@@ -119,6 +120,10 @@ impl<'a> Gathered<'a> {
             let path = seen.path.clone().into_bytes();
             !paths.contains(&path) || self.stat(&path).is_some_and(|now| seen.is_same(&now))
         })
+    }
+
+    fn is_named(&self, path: &[u8]) -> bool {
+        self.seen.iter().any(|seen| seen.named && seen.path.clone().into_bytes() == path)
     }
 
     fn stat(&self, path: &[u8]) -> Option<EntryStat> {

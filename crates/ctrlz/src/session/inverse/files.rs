@@ -62,7 +62,7 @@ impl Inverter<'_> {
                 });
                 let others = unlinked.map(|name| (name.from.as_bytes(), name.to.as_bytes()));
                 let others = others.map(|(name, other)| (name.to_vec(), other.to_vec()));
-                self.out.request.relinked.extend(others.filter(|_| ours.is_none()));
+                self.out.request.relinked.extend(others);
                 Wanted::Entry { entry: with_mode(entry, mode), mode }
             }
             None => {
@@ -131,7 +131,7 @@ impl Inverter<'_> {
                 return Ok(None);
             }
             match self.merge(wanted, change)? {
-                Some(merged) if self.keeps_lines(merged, change)? => {
+                Some(merged) if self.keeps_lines((wanted, merged), change)? => {
                     moved = true;
                     wanted = if forced { change.before } else { merged };
                 }

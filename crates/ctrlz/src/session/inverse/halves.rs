@@ -1,12 +1,13 @@
 //! The two halves of a rename or a backup: files that hold the only copy of some content stay.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::compare::{Change, Entry, NowAt, changes, find};
 use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::ObjectId;
 use crate::log::{Uncaptured, UncapturedChange, read_ignored};
+use crate::pack::Objects;
 use crate::path::{TreePath, dirs_above, escape};
 use crate::record::look;
 use crate::restore::Wanted;
@@ -21,6 +22,33 @@ struct Made<'a> {
     path: TreePath,
     entry: Entry,
     span: &'a Span,
+}
+
+/// Paths of some contents in recorded trees. Each tree is read once.
+struct Copies {
+    contents: HashSet<ObjectId>,
+    trees: HashMap<ObjectId, HashMap<ObjectId, Vec<(TreePath, Entry)>>>,
+}
+
+impl Copies {
+    /// Returns the paths of a content in a tree.
+    fn of(
+        &mut self,
+        objects: &Objects,
+        tree: ObjectId,
+        content: ObjectId,
+    ) -> Result<&[(TreePath, Entry)], Error> {
+        if !self.trees.contains_key(&tree) {
+            let mut found: HashMap<ObjectId, Vec<(TreePath, Entry)>> = HashMap::new();
+            for file in changes(objects, &ObjectId::EMPTY_TREE, &tree)? {
+                if let Some(entry) = file.after.filter(|one| self.contents.contains(&one.id)) {
+                    found.entry(entry.id).or_default().push((file.path, entry));
+                }
+            }
+            self.trees.insert(tree, found);
+        }
+        Ok(self.trees[&tree].get(&content).map(Vec::as_slice).unwrap_or_default())
+    }
 }
 
 /// Returns the contents that were removed from paths or overwritten, with those paths. Only the
@@ -66,8 +94,12 @@ impl Inverter<'_> {
                 goes.then(|| Made { path: path.clone(), entry, span })
             })
             .collect();
+        let contents = made.iter().filter_map(|made| tracks.get(&made.path));
+        let contents = contents.flat_map(|track| &track.changes);
+        let contents = contents.filter_map(|(change, _)| Some(change.after?.id)).collect();
+        let mut copies = Copies { contents, trees: HashMap::new() };
         for made in made {
-            let Made { path, entry, span } = &made;
+            let Made { path, entry, .. } = &made;
             let others = |from: &&TreePath| *from != path;
             let taken = sources.get(&entry.id).map(|taken| taken.iter().filter(others).collect());
             let why = match taken.filter(|taken: &Vec<&TreePath>| !taken.is_empty()) {
@@ -78,12 +110,7 @@ impl Inverter<'_> {
                     }
                     format!("it holds the only copy of what was {}", taken[0])
                 }
-                None if self.out.request.wanted.get(path.as_bytes()) != Some(&Wanted::Absent)
-                    && !self.is_moved_over(path, span) =>
-                {
-                    continue;
-                }
-                None => match self.came_from_elsewhere(&made, tracks, &first)? {
+                None => match self.came_from_elsewhere(&made, tracks, &first, &mut copies)? {
                     Some(why) => why,
                     None => continue,
                 },
@@ -180,16 +207,17 @@ impl Inverter<'_> {
         &self,
         path: &TreePath,
         tracks: &BTreeMap<TreePath, Track<'_>>,
+        copies: &mut Copies,
     ) -> Result<Vec<TreePath>, Error> {
-        let objects = &self.store.objects;
         let mut sources = Vec::new();
         for (change, span) in tracks.get(path).into_iter().flat_map(|track| &track.changes) {
             let moved = span.after.details.moved.iter().filter(|moved| moved.to == *path);
             sources.extend(moved.map(|moved| moved.from.clone()));
             for tree in [span.before.snapshot, self.ignored_tree(&span.before)] {
-                let all = changes(objects, &ObjectId::EMPTY_TREE, &tree)?;
-                let same = all.into_iter().filter(|found| found.after == change.after);
-                sources.extend(same.map(|found| found.path));
+                let Some(content) = change.after else { continue };
+                let same = copies.of(&self.store.objects, tree, content.id)?.iter();
+                let same = same.filter(|(_, entry)| *entry == content);
+                sources.extend(same.map(|(path, _)| path.clone()));
             }
         }
         Ok(sources)
@@ -202,10 +230,23 @@ impl Inverter<'_> {
         made: &Made<'_>,
         tracks: &BTreeMap<TreePath, Track<'_>>,
         oldest: &BTreeMap<TreePath, Change>,
+        copies: &mut Copies,
     ) -> Result<Option<String>, Error> {
         let Made { path, entry, span } = made;
         let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return Ok(None) };
-        if stat.kind != FileKind::File || !self.is_older(path.as_bytes(), span) {
+        if stat.kind != FileKind::File {
+            return Ok(None);
+        }
+        // A copy of a file that no snapshot holds is recognised by its size.
+        let is_copied = |lost: &&Uncaptured| stat.bytes > 0 && lost.bytes == Some(stat.bytes);
+        if let Some(lost) = span.uncaptured.iter().find(is_copied) {
+            return Ok(Some(format!(
+                "it may hold the only copy of what was {}",
+                escape(&lost.path)
+            )));
+        }
+        let is_made = self.out.request.wanted.get(path.as_bytes()) == Some(&Wanted::Absent);
+        if !self.is_older(path.as_bytes(), span) || !(is_made || self.is_moved_over(path, span)) {
             return Ok(None);
         }
         // Another hard link remains, so nothing is lost.
@@ -214,7 +255,7 @@ impl Inverter<'_> {
         if found.is_ok_and(|found| found.is_some_and(|found| found.links > 1)) {
             return Ok(None);
         }
-        let sources = self.sources(path, tracks)?;
+        let sources = self.sources(path, tracks, copies)?;
         let gone = |lost: &&Uncaptured| lost.change == UncapturedChange::Gone;
         let mut why = match span.uncaptured.iter().filter(gone).collect::<Vec<_>>().as_slice() {
             [lost] => format!("it may hold the only copy of what was {}", escape(&lost.path)),
@@ -271,5 +312,23 @@ impl Inverter<'_> {
                 }
             }
         }
+        self.keep_moved_whole();
+    }
+
+    /// Keeps the empty directories of a moved directory in which a file stays. A repository, for
+    /// example, needs its empty directories.
+    fn keep_moved_whole(&mut self) {
+        let halves = self.out.conflicts.iter();
+        let halves = halves.filter(|conflict| conflict.reason == ConflictReason::OtherHalf);
+        let paths: Vec<TreePath> = halves.map(|conflict| conflict.path.clone()).collect();
+        let is_moved =
+            |dir: &[u8]| self.inversion.spans.iter().any(|span| self.is_older(dir, span));
+        let above = paths.iter().flat_map(|path| dirs_above(path.as_bytes()));
+        let whole: BTreeSet<&[u8]> = above.filter(|dir| is_moved(dir)).collect();
+        let stays =
+            |dir: &[u8]| dirs_above(dir).any(|above| whole.contains(above)) && is_moved(dir);
+        let emptied = self.out.request.emptied.iter();
+        let goes = emptied.filter(|dir| !stays(dir)).cloned().collect();
+        self.out.request.emptied = goes;
     }
 }

@@ -319,7 +319,7 @@ impl Inverter<'_> {
             if inversion.is_asked_for(path) && !inversion.takes_undecided(path) {
                 let why = match reason {
                     ConflictReason::Unclear => {
-                        "it changed while the interrupted command may have been running; \
+                        "it changed while the command may have been running; \
                          --force or naming it takes it back"
                     }
                     _ => {

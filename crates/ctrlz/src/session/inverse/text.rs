@@ -1,6 +1,6 @@
 //! Three-way merge of one path.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 
 use crate::compare::{Change, Entry, merge_lines};
 use crate::error::Error;
@@ -41,37 +41,41 @@ impl Inverter<'_> {
         Ok(id.map(|id| Some(Entry { kind, id })))
     }
 
-    /// Returns whether lines that only the change added are still in the merged file, because they
-    /// were moved to another place.
+    /// Returns whether lines that the change added to `ours` are still in the merged file, because
+    /// they were moved to another place.
     pub(super) fn keeps_lines(
         &self,
-        merged: Option<Entry>,
+        (ours, merged): (Option<Entry>, Option<Entry>),
         change: &Change,
     ) -> Result<bool, Error> {
-        /// Minimum length of a line. Shorter lines, such as brackets, do not identify their author.
-        const MIN_BYTES: usize = 4;
-        let (Some(merged), Some(base), Some(theirs)) = (merged, change.after, change.before) else {
+        let (Some(ours), Some(merged), Some(base), Some(theirs)) =
+            (ours, merged, change.after, change.before)
+        else {
             return Ok(false);
         };
-        let exact = merged.id == theirs.id || base.id == theirs.id;
-        let files = [merged, base, theirs].iter().all(|entry| entry.kind.is_file());
+        let is_exact = merged.id == theirs.id || base.id == theirs.id;
+        let files = [ours, merged, base, theirs].iter().all(|entry| entry.kind.is_file());
         // A merged text is in memory; other content is read only if it can matter.
         let Some(text) = self.merged.get(&merged.id).cloned().or_else(|| {
-            let is_text = !exact && files && self.store.objects.holds(&merged.id);
+            let is_text = !is_exact && files && self.store.objects.holds(&merged.id);
             is_text.then(|| self.store.objects.blob(&merged.id).ok()).flatten()
         }) else {
             return Ok(false);
         };
-        if exact || is_binary(&text) {
+        if is_exact || is_binary(&text) {
             return Ok(false);
         }
-        let (base, theirs) = (self.text(&base.id)?, self.text(&theirs.id)?);
-        let lines = |text: &[u8]| -> BTreeSet<Vec<u8>> {
-            let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-            lines.filter(|line| line.len() >= MIN_BYTES).map(<[u8]>::to_vec).collect()
+        let (ours, base) = (self.text(&ours.id)?, self.text(&base.id)?);
+        let (theirs, ours, left) = (self.text(&theirs.id)?, lines(&ours), lines(&text));
+        let theirs = lines(&theirs);
+        let of = |lines: &HashMap<&[u8], i64>, line: &[u8]| lines.get(line).copied().unwrap_or(0);
+        // Copies of the line that the user added do not count.
+        let is_left = |(line, count): (&&[u8], &i64)| {
+            let before = of(&theirs, line);
+            let users = (of(&ours, line) - count).max(0);
+            *count > before && of(&left, line) > before + users
         };
-        let (before, left) = (lines(&theirs), lines(&text));
-        Ok(lines(&base).iter().any(|line| !before.contains(line) && left.contains(line)))
+        Ok(lines(&base).iter().any(is_left))
     }
 
     /// Returns a recorded text, or one that was merged here and is not readable yet.
@@ -102,4 +106,12 @@ impl Inverter<'_> {
             None => Ok(None),
         }
     }
+}
+
+/// Returns the number of copies of each line, ignoring indentation and empty lines.
+fn lines(text: &[u8]) -> HashMap<&[u8], i64> {
+    let mut counts = HashMap::new();
+    let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.filter(|line| !line.is_empty()).for_each(|line| *counts.entry(line).or_default() += 1);
+    counts
 }
