@@ -60,31 +60,19 @@ pub enum WatchEnd {
 }
 
 /// The reason why a work tree cannot be watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
     /// The file system is not known to report every change.
+    #[error("not a local file system: some changes would not be reported")]
     FileSystem,
     /// The work tree has more directories than the user may watch.
+    #[error("more directories than may be watched; see fs.inotify.max_user_watches")]
     TooManyDirectories,
     /// The system offers no notifications, or no more of them.
+    #[error("the system offers no change notifications; see fs.inotify.max_user_instances")]
     NoNotices,
-}
-
-impl Refusal {
-    /// Returns one line for users.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Refusal::FileSystem => "not a local file system: some changes would not be reported",
-            Refusal::TooManyDirectories => {
-                "more directories than may be watched; see fs.inotify.max_user_watches"
-            }
-            Refusal::NoNotices => {
-                "the system offers no change notifications; see fs.inotify.max_user_instances"
-            }
-        }
-    }
 }
 
 /// The state of a work tree's watcher.
