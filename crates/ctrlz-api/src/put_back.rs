@@ -67,7 +67,7 @@ wire! {
         /// Whether this makes the result incomplete.
         pub failure: bool = |kept| kept.reason.is_failure(),
         /// Human-readable reason.
-        pub text: String = |kept| kept.reason.describe(),
+        pub text: String = |kept| kept.reason.to_string(),
     }
 }
 
@@ -246,7 +246,7 @@ impl Wire<OutsideChange> for ctrlz::OutsideChange {
             action: action.map(|(kind, _)| kind),
             mode: action.and_then(|(_, mode)| mode),
             kept: kept.map(str::to_owned),
-            why: self.kept.as_ref().map(ctrlz::OutsideKept::describe),
+            why: self.kept.as_ref().map(ToString::to_string),
         }
     }
 }

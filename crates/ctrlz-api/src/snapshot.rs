@@ -72,7 +72,7 @@ wire! {
         /// Whether it was skipped because of a failure, not by policy.
         pub failure: bool = |skipped| skipped.reason.is_failure(),
         /// Human-readable reason.
-        pub text: String = |skipped| skipped.reason.describe(),
+        pub text: String = |skipped| skipped.reason.to_string(),
         /// Size of the file in bytes, if the size is the reason.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub bytes: Option<u64> = skipped_bytes,

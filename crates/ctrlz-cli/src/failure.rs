@@ -53,7 +53,7 @@ pub(crate) enum Failure {
     #[error("cannot run {program:?}")]
     NotStarted { program: OsString, source: io::Error },
     /// The work tree cannot be watched.
-    #[error("this work tree cannot be watched: {}", why.describe())]
+    #[error("this work tree cannot be watched: {why}")]
     NotWatched { why: ctrlz::Refusal },
     /// Interactive mode was requested without a terminal.
     #[error("there is no terminal to browse in")]

@@ -133,7 +133,7 @@ pub use session::{
     Version,
 };
 pub use store::{GitDirs, Head, check_data_dir, git_dirs};
-pub use watch::{Refusal, WatchEnd, WatchOptions, Watcher, WatcherStatus};
+pub use watch::{Refusal, WatchEnd, WatchOptions, WatcherStatus};
 pub use workspace::{
     Diffs, HeldLock, ListedFile, Notice, Patch, PatchToRevert, Point, Presence, Signs, Status,
     WatcherControl, Workspace, find_work_tree,

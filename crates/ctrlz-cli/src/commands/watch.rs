@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ctrlz::{Refusal, WatchEnd, WatchOptions, WatcherStatus};
+use ctrlz::{WatchEnd, WatchOptions, WatcherStatus};
 
 use super::Done;
 use crate::detached;
@@ -99,7 +99,7 @@ pub(super) fn described(watcher: &WatcherStatus) -> String {
             format!("process {process} watches {dirs} directories")
         }
         WatcherStatus::Silent => "not ready, or does not answer; everything is looked at".into(),
-        WatcherStatus::Refused { why } => format!("none: {}", Refusal::describe(*why)),
+        WatcherStatus::Refused { why } => format!("none: {why}"),
         _ => "none; everything is looked at".into(),
     }
 }

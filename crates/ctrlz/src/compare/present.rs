@@ -85,7 +85,7 @@ impl Now<'_> {
             Content::Directory => NowAt::Dir,
             Content::Ignored if entry.stat.kind == FileKind::Dir => NowAt::Dir,
             Content::Ignored => NowAt::Unsaved("ignored".into()),
-            Content::Skipped(reason) => NowAt::Unsaved(reason.describe()),
+            Content::Skipped(reason) => NowAt::Unsaved(reason.to_string()),
             Content::ToRead => NowAt::Unsaved("not read".into()),
         }
     }

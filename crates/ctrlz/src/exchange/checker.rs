@@ -32,14 +32,7 @@ pub(super) fn known_commits(
     store: &Store,
     work_tree: &WorkTree,
 ) -> Result<HashSet<ObjectId>, Error> {
-    let mut known = HashSet::new();
-    if let Some(head) = store.refs.read(work_tree.ref_name())? {
-        let mut log = work_tree.index(store, head)?;
-        while let Some(entry) = log.next(store)? {
-            known.insert(entry.commit);
-        }
-    }
-    Ok(known)
+    work_tree.index(store)?.map(|entry| Ok(entry?.commit)).collect()
 }
 
 /// Checks that everything a received log references exists, is intact and is harmless.

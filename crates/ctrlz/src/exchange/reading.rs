@@ -82,11 +82,8 @@ fn is_fork(store: &Store, log: &str, parent: &str) -> bool {
 fn any_entry(store: &Store, log: &str, test: impl Fn(&LogEntry) -> bool) -> bool {
     let work_tree = WorkTree::named(store, log);
     let Ok(Some(head)) = store.refs.read(work_tree.ref_name()) else { return false };
-    match work_tree.index(store, head) {
-        Ok(mut index) => {
-            let mut entries = std::iter::from_fn(|| index.next(store).ok().flatten());
-            entries.any(|entry| test(&entry))
-        }
+    match work_tree.index(store) {
+        Ok(index) => index.map_while(Result::ok).any(|entry| test(&entry)),
         // The index of a damaged log cannot be built, but its newest part can still be read.
         Err(_) => {
             let mut operations = store.history(log, head).map_while(Result::ok);

@@ -20,12 +20,12 @@ impl Store {
             let work_tree = WorkTree::named(self, work_tree);
             let checkpoints = work_tree.checkpoint_refs(self)?.into_iter();
             let mut apart: HashSet<ObjectId> = checkpoints.map(|(_, commit)| commit).collect();
-            let Ok(mut log) = work_tree.index(self, head) else {
+            let Ok(mut log) = work_tree.index(self) else {
                 self.records_in(head, id, &mut records);
                 continue;
             };
             // Operations before a damaged one are lost.
-            while let Ok(Some(entry)) = log.next(self) {
+            while let Some(Ok(entry)) = log.next() {
                 apart.remove(&entry.commit);
                 if entry.snapshot == *id {
                     records.extend(read_operation(&self.objects, &entry.commit).ok());

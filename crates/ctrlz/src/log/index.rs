@@ -86,7 +86,8 @@ fn line_of(entry: &LogEntry) -> Vec<u8> {
 }
 
 /// A log as recorded in the index, newest first, parsed on demand.
-pub(crate) struct LogIndex {
+pub(crate) struct LogIndex<'a> {
+    store: &'a Store,
     /// Name of the log.
     log: String,
     path: PathBuf,
@@ -96,27 +97,27 @@ pub(crate) struct LogIndex {
     next: Option<ObjectId>,
 }
 
-impl LogIndex {
+impl<'a> LogIndex<'a> {
     /// Opens the index at `path` of the log whose newest commit is `head`. Rebuilds it if it does
-    /// not match.
+    /// not match. It is empty without a commit.
     pub(super) fn open(
-        store: &Store,
+        store: &'a Store,
         log: String,
         path: PathBuf,
-        head: ObjectId,
-    ) -> Result<LogIndex, Error> {
+        head: Option<ObjectId>,
+    ) -> Result<LogIndex<'a>, Error> {
         let bytes = read_small(&path, MAX_BYTES)?.unwrap_or_default();
         let end = bytes.len();
-        let mut index = LogIndex { log, path, bytes, end, next: Some(head) };
-        if index.peek().is_none() {
-            index.rebuild(store, head)?;
+        let mut index = LogIndex { store, log, path, bytes, end, next: head };
+        if let Some(head) = head.filter(|_| index.peek().is_none()) {
+            index.rebuild(head)?;
         }
         Ok(index)
     }
 
-    fn rebuild(&mut self, store: &Store, head: ObjectId) -> Result<(), Error> {
+    fn rebuild(&mut self, head: ObjectId) -> Result<(), Error> {
         let mut entries: Vec<LogEntry> = Vec::new();
-        for operation in store.history(&self.log, head) {
+        for operation in self.store.history(&self.log, head) {
             let entry = LogEntry::from(&operation?);
             if let Some(newer) = entries.last_mut() {
                 // The previous segment may have been rewritten after this commit named its end.
@@ -137,15 +138,15 @@ impl LogIndex {
     }
 
     /// Returns the next older entry, or `None` at the beginning of the log.
-    pub(crate) fn next(&mut self, store: &Store) -> Result<Option<LogEntry>, Error> {
+    fn older(&mut self) -> Result<Option<LogEntry>, Error> {
         let Some(wanted) = self.next else { return Ok(None) };
         if self.peek().is_none() {
-            self.rebuild(store, wanted)?;
+            self.rebuild(wanted)?;
         }
         let Some((start, entry)) = self.peek() else { return Ok(None) };
         self.end = start;
         // The previous segment may have been dropped, which the index does not record.
-        self.next = entry.parent.filter(|parent| !entry.begins || store.objects.holds(parent));
+        self.next = entry.parent.filter(|parent| !entry.begins || self.store.objects.holds(parent));
         Ok(Some(entry))
     }
 
@@ -159,5 +160,13 @@ impl LogIndex {
         }
         let entry: LogEntry = serde_json::from_str(json).ok()?;
         (Some(entry.commit) == self.next).then_some((start, entry))
+    }
+}
+
+impl Iterator for LogIndex<'_> {
+    type Item = Result<LogEntry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.older().transpose()
     }
 }

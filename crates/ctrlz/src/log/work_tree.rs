@@ -386,8 +386,9 @@ impl WorkTree {
         Borrowed::update(store, &self.borrowed_path(), copied)
     }
 
-    /// Opens the index of the log, whose newest commit is `head`.
-    pub(crate) fn index(&self, store: &Store, head: ObjectId) -> Result<LogIndex, Error> {
+    /// Returns the entries of the log, newest first. There are none without a ref of the log.
+    pub(crate) fn index<'a>(&self, store: &'a Store) -> Result<LogIndex<'a>, Error> {
+        let head = store.refs.read(&self.ref_name)?;
         LogIndex::open(store, self.id().to_owned(), self.index_path(), head)
     }
 

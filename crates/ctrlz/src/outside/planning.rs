@@ -241,7 +241,7 @@ fn plan_root(root: Top, present: &State, wanted: &State) -> Option<PlannedChange
         plan.actions.iter().map(|action| change(action.path().as_bytes(), of(action))).collect();
     let kept = if seen.has_dir {
         let kept = plan.kept.iter().map(|kept| {
-            let why = kept.reason.describe();
+            let why = kept.reason.to_string();
             let full = full_path(&dir, kept.path.as_bytes());
             kept_at(&top, &full, OutsideKept::CannotBeSaved { why })
         });

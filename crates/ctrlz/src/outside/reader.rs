@@ -174,7 +174,7 @@ impl Reading<'_> {
             Ok(opened) => opened,
             Err(error) => {
                 let why = match error.kind() {
-                    std::io::ErrorKind::CrossesDevices => SkipReason::OtherMount.describe(),
+                    std::io::ErrorKind::CrossesDevices => SkipReason::OtherMount.to_string(),
                     _ => format!("unreadable directory: {}", error.source),
                 };
                 self.mark_listed(path, SkipReason::OtherMount);
@@ -216,7 +216,7 @@ impl Reading<'_> {
                     Some(file(stat, *id, self.trusted && !racy))
                 }
                 Some(_) => {
-                    Some(Thing::LeftOut { why: SkipReason::Unstable.describe(), stamp: None })
+                    Some(Thing::LeftOut { why: SkipReason::Unstable.to_string(), stamp: None })
                 }
             };
             match thing {
@@ -273,7 +273,7 @@ impl Reading<'_> {
                 Some(read) => read,
                 None => return Ok(()),
             },
-            FileKind::Special => left_out(&stat, SkipReason::Special.describe()),
+            FileKind::Special => left_out(&stat, SkipReason::Special.to_string()),
         };
         self.seen.state.0.insert(path, thing);
         let name = name.to_vec().into_boxed_slice();
@@ -315,7 +315,7 @@ impl Reading<'_> {
                 Some((thing, stat, Content::Known(id), racy))
             }
             ReadOutcome::Gone => None,
-            ReadOutcome::Skip(reason) => Some(left_out(stat, reason.describe())),
+            ReadOutcome::Skip(reason) => Some(left_out(stat, reason.to_string())),
         })
     }
 

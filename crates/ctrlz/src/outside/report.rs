@@ -34,61 +34,48 @@ pub enum OutsideAction {
 }
 
 /// Reason for leaving a path outside of the work tree unchanged.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutsideKept {
     /// Its restoration was not requested.
+    #[error("not asked for")]
     NotAsked,
     /// It was changed since the step.
+    #[error("it was changed since")]
     ChangedSince,
     /// Its state before or after the step was not captured.
+    #[error("it was not captured: {why}")]
     NotCaptured {
         /// Reason why it was not captured.
         why: String,
     },
     /// Its present state cannot be saved first.
+    #[error("it cannot be saved first: {why}")]
     CannotBeSaved {
         /// Reason why it cannot be saved.
         why: String,
     },
     /// It belongs to a version control system.
+    #[error("a repository's own directory is never written")]
     Repository,
     /// Another process has it open.
+    #[error("{} has it open", process.as_deref().unwrap_or("another process"))]
     InUse {
         /// Name of the process, if known.
         process: Option<String>,
     },
     /// It holds the only copy of content that the same undo does not restore elsewhere.
+    #[error("it holds the only copy of something that does not come back")]
     OtherHalf,
     /// It belongs to a database whose files would not all be in the same captured state.
+    #[error("it belongs to a database whose files cannot all be put back together")]
     Unit,
     /// Restoring it failed, and nothing was changed.
+    #[error("it could not be put back: {why}")]
     Failed {
         /// Reason of the failure.
         why: String,
     },
-}
-
-impl OutsideKept {
-    /// Returns a one-line description.
-    pub fn describe(&self) -> String {
-        match self {
-            OutsideKept::NotAsked => "not asked for".into(),
-            OutsideKept::ChangedSince => "it was changed since".into(),
-            OutsideKept::NotCaptured { why } => format!("it was not captured: {why}"),
-            OutsideKept::CannotBeSaved { why } => format!("it cannot be saved first: {why}"),
-            OutsideKept::Repository => "a repository's own directory is never written".into(),
-            OutsideKept::InUse { process: Some(process) } => format!("{process} has it open"),
-            OutsideKept::InUse { process: None } => "another process has it open".into(),
-            OutsideKept::OtherHalf => {
-                "it holds the only copy of something that does not come back".into()
-            }
-            OutsideKept::Unit => {
-                "it belongs to a database whose files cannot all be put back together".into()
-            }
-            OutsideKept::Failed { why } => format!("it could not be put back: {why}"),
-        }
-    }
 }
 
 /// Directory of a version control system that was restored to another place.

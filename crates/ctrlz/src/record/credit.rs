@@ -126,13 +126,11 @@ impl Hold {
     pub(crate) fn credits_since(&self, step: &OpenStep) -> Result<Vec<Credit>, Error> {
         let mut credited = Vec::new();
         let mut disowned: Vec<Disowned> = Vec::new();
-        let Some(head) = self.store.refs.read(self.work_tree.ref_name())? else {
-            return Ok(credited);
-        };
-        let mut log = self.work_tree.index(&self.store, head)?;
-        while let Some(entry) =
-            log.next(&self.store)?.filter(|entry| entry.id > step.before_operation)
-        {
+        for entry in self.work_tree.index(&self.store)? {
+            let entry = entry?;
+            if entry.id <= step.before_operation {
+                break;
+            }
             let credits = entry.details.credits.into_iter();
             for mut credit in credits.filter(|credit| credit.step.step == step.info.step) {
                 let is_left = disowned.iter().all(|disowned| disowned.take_from(&mut credit));

@@ -32,11 +32,10 @@ impl<'a> StoreKeep<'a> {
 
     /// Returns whether a snapshot in the log has a file at `path`.
     fn is_in_log(&self, log: &WorkTree, path: &TreePath) -> Result<bool, Error> {
-        let Some(head) = self.store.refs.read(log.ref_name())? else { return Ok(false) };
-        let mut entries = log.index(self.store, head)?;
         let trees = Trees::new(&self.store.objects);
         let mut last = None;
-        while let Some(entry) = entries.next(self.store)? {
+        for entry in log.index(self.store)? {
+            let entry = entry?;
             if last.replace(entry.snapshot) == Some(entry.snapshot) {
                 continue;
             }

@@ -117,7 +117,7 @@ fn describe(reason: &SkipReason) -> String {
         // The size may change and is not part of the reason.
         SkipReason::TooLarge { .. } => "new and large".into(),
         SkipReason::OverQuota { .. } => "over the quota".into(),
-        other => other.describe(),
+        other => other.to_string(),
     }
 }
 

@@ -84,7 +84,7 @@ impl<'a> Absence<'a> {
                 .iter()
                 .find(|skipped| crate::path::is_within(path.as_bytes(), &skipped.path));
             if let Some(skipped) = skipped {
-                let why = skipped.reason.describe();
+                let why = skipped.reason.to_string();
                 return Ok(Some(KeptReason::SkippedThen { why }));
             }
             let rules = record.rules_in(self.store, &self.snapshot, path.parent_bytes())?;

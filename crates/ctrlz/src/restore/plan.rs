@@ -65,51 +65,66 @@ impl ModeChange {
     }
 }
 
-/// Reason why a path is left alone or not restored exactly.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Reason why a path is left alone or not restored exactly. Its text is one line for users.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeptReason {
     /// The snapshot does not have it. Only `exact` removes such files.
+    #[error("created since the snapshot")]
     CreatedSince,
     /// The path was ignored when the snapshot was taken, so it may have existed.
+    #[error("was ignored when the snapshot was taken")]
     IgnoredThen,
     /// The path was skipped when the snapshot was taken, so it may have existed.
+    #[error("was not captured then: {why}")]
     SkippedThen {
         /// Why it was skipped.
         why: String,
     },
     /// There is no record of what the snapshot covered, so no path is proven absent.
+    #[error("nothing records what the snapshot covered")]
     NoRecord,
     /// The snapshot was recorded elsewhere with private ignore rules, which may have covered it.
+    #[error("may have been ignored by private rules of the machine that recorded the snapshot")]
     RulesUnknown,
     /// The present content could not be saved first.
+    #[error("cannot be saved first: {why}")]
     CannotBeSaved {
         /// Why it could not be saved.
         why: String,
     },
     /// A directory in its place holds files that no snapshot has.
+    #[error("a directory in its place holds files that no snapshot has")]
     DirectoryInTheWay,
     /// There is a file where its directory was, and the request does not include that file.
+    #[error("a file stands where its directory was")]
     FileInTheWay,
     /// Its directory is read-only and belongs to another user.
+    #[error("its directory belongs to another user, and you may not change the file there")]
     ReadOnlyDirectory,
     /// Another process has it open.
+    #[error("{} has it open; stop it, or pass --force", process.as_deref().unwrap_or("another process"))]
     InUse {
         /// The process, if it is known.
         process: Option<String>,
     },
     /// It belongs to a database whose other files cannot be restored to the same recorded state.
+    #[error("it belongs to the database {of}, whose files are put back together or not at all")]
     Unit {
         /// The database.
         of: String,
     },
     /// It is a PID file, and its number may belong to another process by now.
+    #[error("a pid file; its number may belong to another process by now")]
     ProcessFile,
     /// It was a hard link and became a separate file, because not all of its links change alike.
+    #[error("put back as a file of its own; it was a hard link")]
     Separated,
     /// The request wants a file here and another one below it.
+    #[error("both a file and a directory are to come back there")]
     Contradiction,
     /// It was restored without its set-user-id or set-group-id bit, which the user may not set.
+    #[error("put back without its set-user-id or set-group-id bit, which you may not set")]
     SpecialBitsDropped,
 }
 
@@ -137,67 +152,13 @@ impl KeptReason {
 
     /// Returns whether the request is not fully met because of it.
     pub fn is_failure(&self) -> bool {
-        match self {
+        !matches!(
+            self,
             KeptReason::CreatedSince
-            | KeptReason::IgnoredThen
-            | KeptReason::ProcessFile
-            | KeptReason::Separated => false,
-            KeptReason::SkippedThen { .. }
-            | KeptReason::NoRecord
-            | KeptReason::RulesUnknown
-            | KeptReason::CannotBeSaved { .. }
-            | KeptReason::DirectoryInTheWay
-            | KeptReason::FileInTheWay
-            | KeptReason::ReadOnlyDirectory
-            | KeptReason::InUse { .. }
-            | KeptReason::Unit { .. }
-            | KeptReason::Contradiction
-            | KeptReason::SpecialBitsDropped => true,
-        }
-    }
-
-    /// Returns a one-line description for users.
-    pub fn describe(&self) -> String {
-        match self {
-            KeptReason::CreatedSince => "created since the snapshot".into(),
-            KeptReason::IgnoredThen => "was ignored when the snapshot was taken".into(),
-            KeptReason::SkippedThen { why } => format!("was not captured then: {why}"),
-            KeptReason::NoRecord => "nothing records what the snapshot covered".into(),
-            KeptReason::RulesUnknown => {
-                "may have been ignored by private rules of the machine that recorded the snapshot"
-                    .into()
-            }
-            KeptReason::CannotBeSaved { why } => format!("cannot be saved first: {why}"),
-            KeptReason::DirectoryInTheWay => {
-                "a directory in its place holds files that no snapshot has".into()
-            }
-            KeptReason::FileInTheWay => "a file stands where its directory was".into(),
-            KeptReason::ReadOnlyDirectory => {
-                "its directory belongs to another user, and you may not change the file there"
-                    .into()
-            }
-            KeptReason::InUse { process: Some(process) } => {
-                format!("{process} has it open; stop it, or pass --force")
-            }
-            KeptReason::InUse { process: None } => {
-                "another process has it open; stop it, or pass --force".into()
-            }
-            KeptReason::Unit { of } => {
-                format!(
-                    "it belongs to the database {of}, whose files are put back together or not at all"
-                )
-            }
-            KeptReason::ProcessFile => {
-                "a pid file; its number may belong to another process by now".into()
-            }
-            KeptReason::Separated => "put back as a file of its own; it was a hard link".into(),
-            KeptReason::Contradiction => {
-                "both a file and a directory are to come back there".into()
-            }
-            KeptReason::SpecialBitsDropped => {
-                "put back without its set-user-id or set-group-id bit, which you may not set".into()
-            }
-        }
+                | KeptReason::IgnoredThen
+                | KeptReason::ProcessFile
+                | KeptReason::Separated
+        )
     }
 }
 

@@ -168,7 +168,7 @@ impl Hold {
                 }
                 ReadOutcome::Gone => (),
                 ReadOutcome::Skip(reason) => {
-                    let reason = KeptReason::CannotBeSaved { why: reason.describe() };
+                    let reason = KeptReason::CannotBeSaved { why: reason.to_string() };
                     for wanted in request.wanted.keys().chain(request.dirs.keys()) {
                         if crate::path::is_within(wanted, &path) {
                             unclear.insert(wanted.clone(), reason.clone());
@@ -386,7 +386,7 @@ fn leave_unreadable_alone(tracked: &Recorded, request: &mut Request) {
         request.wanted.retain(|wanted, _| !inside(wanted));
         request.dirs.retain(|dir, _| !inside(dir));
         request.emptied.retain(|dir| !inside(dir));
-        let why = skipped.reason.describe();
+        let why = skipped.reason.to_string();
         request.kept.push(Kept { path, reason: KeptReason::CannotBeSaved { why } });
     }
 }

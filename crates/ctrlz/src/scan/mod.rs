@@ -49,52 +49,69 @@ pub(crate) use walk::list;
 pub(crate) const LARGE_FILE_BYTES: u64 = 8 << 20;
 
 /// Reason why a path is not in a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, thiserror::Error,
+)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 #[non_exhaustive]
 pub enum SkipReason {
     /// A new file above `max_new_file_bytes`.
+    #[error("new and large ({bytes} bytes)")]
     TooLarge {
         /// Size of the file.
         bytes: u64,
     },
     /// The file could not be read.
+    #[error("unreadable: {error}")]
     Unreadable {
         /// Error message of the operating system.
         error: String,
     },
     /// The directory could not be listed; its contents are unknown.
+    #[error("unreadable directory: {error}")]
     UnreadableDirectory {
         /// Error message of the operating system.
         error: String,
     },
     /// The file changed every time it was read.
+    #[error("changed while it was read")]
     Unstable,
     /// Names were created or removed in this directory throughout the scan. The captured files are
     /// correct, but a file moved there during the scan may be missing.
+    #[error("names came and went in it during the scan; one moved there may be missing")]
     Restless,
     /// A fifo, socket or device.
+    #[error("a fifo, socket or device")]
     Special,
     /// Another file system is mounted there.
+    #[error("another file system is mounted there")]
     OtherMount,
     /// The name could be mistaken for a repository's own directory.
+    #[error("its name could be taken for a repository")]
     ProtectedName,
     /// A store of ctrlz inside the work tree, or any repository there while `nested_repos` is off.
+    #[error("a nested repository")]
     NestedRepository,
     /// It was captured and later purged.
+    #[error("purged")]
     Purged,
     /// The file would exceed the store's quota.
+    #[error("the store's quota has no room for it ({bytes} bytes)")]
     OverQuota {
         /// Size of the file.
         bytes: u64,
     },
     /// The content is part of a known SHA-1 collision attack.
+    #[error("its bytes attack SHA-1")]
     HashCollision,
     /// The user's index could not be decoded, so files that are tracked and ignored are missing.
+    #[error("the index of git cannot be understood")]
     UnreadableIndex,
     /// It was left out when the snapshot was exported.
+    #[error("left out when it was exported")]
     Redacted,
     /// The ignore file is too large to apply; its rules were not used.
+    #[error("an ignore file of {bytes} bytes, whose rules were not applied")]
     IgnoreFileTooLarge {
         /// Size of the file.
         bytes: u64,
@@ -104,50 +121,17 @@ pub enum SkipReason {
 impl SkipReason {
     /// Returns whether the path should have been captured, as opposed to excluded by policy.
     pub fn is_failure(&self) -> bool {
-        match self {
-            SkipReason::Unreadable { .. }
-            | SkipReason::UnreadableDirectory { .. }
-            | SkipReason::Unstable
-            | SkipReason::HashCollision
-            | SkipReason::UnreadableIndex
-            | SkipReason::OverQuota { .. }
-            | SkipReason::IgnoreFileTooLarge { .. } => true,
+        !matches!(
+            self,
             SkipReason::TooLarge { .. }
-            | SkipReason::Restless
-            | SkipReason::Special
-            | SkipReason::OtherMount
-            | SkipReason::ProtectedName
-            | SkipReason::Purged
-            | SkipReason::Redacted
-            | SkipReason::NestedRepository => false,
-        }
-    }
-
-    /// Returns a one-line description for users.
-    pub fn describe(&self) -> String {
-        match self {
-            SkipReason::TooLarge { bytes } => format!("new and large ({bytes} bytes)"),
-            SkipReason::Unreadable { error } => format!("unreadable: {error}"),
-            SkipReason::UnreadableDirectory { error } => format!("unreadable directory: {error}"),
-            SkipReason::Unstable => "changed while it was read".into(),
-            SkipReason::Restless => {
-                "names came and went in it during the scan; one moved there may be missing".into()
-            }
-            SkipReason::Special => "a fifo, socket or device".into(),
-            SkipReason::OtherMount => "another file system is mounted there".into(),
-            SkipReason::ProtectedName => "its name could be taken for a repository".into(),
-            SkipReason::NestedRepository => "a nested repository".into(),
-            SkipReason::Purged => "purged".into(),
-            SkipReason::OverQuota { bytes } => {
-                format!("the store's quota has no room for it ({bytes} bytes)")
-            }
-            SkipReason::HashCollision => "its bytes attack SHA-1".into(),
-            SkipReason::Redacted => "left out when it was exported".into(),
-            SkipReason::UnreadableIndex => "the index of git cannot be understood".into(),
-            SkipReason::IgnoreFileTooLarge { bytes } => {
-                format!("an ignore file of {bytes} bytes, whose rules were not applied")
-            }
-        }
+                | SkipReason::Restless
+                | SkipReason::Special
+                | SkipReason::OtherMount
+                | SkipReason::ProtectedName
+                | SkipReason::Purged
+                | SkipReason::Redacted
+                | SkipReason::NestedRepository
+        )
     }
 }
 
@@ -170,7 +154,7 @@ impl Skipped {
 
 impl std::fmt::Display for Skipped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", escape(&self.path), self.reason.describe())
+        write!(f, "{}: {}", escape(&self.path), self.reason)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::store::Store;
 /// Log of a work tree, newest first.
 pub(super) struct History<'a> {
     pub(super) store: &'a Store,
-    log: Option<LogIndex>,
+    log: LogIndex<'a>,
     /// Operations read so far.
     pub(super) entries: Vec<LogEntry>,
     /// Whether to continue, at the end of a fork's own log, in the log that it was forked from.
@@ -148,10 +148,7 @@ impl Span {
 impl<'a> History<'a> {
     /// Opens the log of a work tree without reading any operation.
     pub(super) fn open(store: &'a Store, work_tree: &WorkTree) -> Result<History<'a>, Error> {
-        let log = match store.refs.read(work_tree.ref_name())? {
-            Some(head) => Some(work_tree.index(store, head)?),
-            None => None,
-        };
+        let log = work_tree.index(store)?;
         let (entries, redone, taken, tried, disowned) = Default::default();
         let (forked, shared, expired) = Default::default();
         let follows = false;
@@ -204,9 +201,8 @@ impl<'a> History<'a> {
     }
 
     fn next(&mut self) -> Result<Option<LogEntry>, Error> {
-        let Some(log) = &mut self.log else { return Ok(None) };
-        if let Some(entry) = log.next(self.store)? {
-            return Ok(Some(entry));
+        if let Some(entry) = self.log.next() {
+            return entry.map(Some);
         }
         match self.forked.take() {
             Some((fork, forked)) => self.go_on_in(fork, forked),
@@ -219,12 +215,8 @@ impl<'a> History<'a> {
     fn go_on_in(&mut self, fork: String, forked: Forked) -> Result<Option<LogEntry>, Error> {
         let Forked { session, operation, log: Some(log), .. } = forked else { return Ok(None) };
         let work_tree = WorkTree::named(self.store, &log);
-        self.log = match self.store.refs.read(work_tree.ref_name())? {
-            Some(head) => Some(work_tree.index(self.store, head)?),
-            None => None,
-        };
-        while let Some(index) = &mut self.log {
-            let Some(entry) = index.next(self.store)? else { break };
+        self.log = work_tree.index(self.store)?;
+        while let Some(entry) = self.log.next().transpose()? {
             // Thinning may have dropped the operation itself and kept older ones.
             if entry.id <= operation {
                 let since = self.entries.len();
@@ -232,7 +224,6 @@ impl<'a> History<'a> {
                 return Ok(Some(entry));
             }
         }
-        self.log = None;
         self.expired = Some(session);
         Ok(None)
     }

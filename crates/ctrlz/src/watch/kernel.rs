@@ -1,7 +1,12 @@
 //! Kernel events of single directories, by inotify.
 //!
-//! Other systems have no implementation: [`Queue::new`] fails there, and every snapshot uses a full
-//! scan. All directories of a [`Queue`] share one queue, in the order of the events.
+//! All directories of a [`Queue`] share one queue, in the order of the events.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::fs::Dir;
 
@@ -41,132 +46,84 @@ pub(super) enum NotWatched {
     Unreadable,
 }
 
-#[cfg(target_os = "linux")]
-mod system {
-    use std::mem::MaybeUninit;
-    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+/// A queue of events.
+#[derive(Debug)]
+pub(super) struct Queue {
+    fd: OwnedFd,
+}
 
-    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-    use rustix::io::{Errno, retry_on_intr};
+/// All changes of names, contents and permissions.
+const CHANGES: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::EXCL_UNLINK)
+    .union(WatchFlags::ONLYDIR);
 
-    use super::{Dir, Event, EventKind, NotWatched};
-
-    /// A queue of events.
-    #[derive(Debug)]
-    pub(crate) struct Queue {
-        fd: OwnedFd,
+impl Queue {
+    pub(super) fn new() -> std::io::Result<Queue> {
+        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        Ok(Queue { fd })
     }
 
-    /// All changes of names, contents and permissions.
-    const CHANGES: WatchFlags = WatchFlags::CREATE
-        .union(WatchFlags::DELETE)
-        .union(WatchFlags::MOVED_FROM)
-        .union(WatchFlags::MOVED_TO)
-        .union(WatchFlags::MODIFY)
-        .union(WatchFlags::ATTRIB)
-        .union(WatchFlags::DELETE_SELF)
-        .union(WatchFlags::MOVE_SELF)
-        .union(WatchFlags::EXCL_UNLINK)
-        .union(WatchFlags::ONLYDIR);
+    /// Watches the directory of the handle, which may have another path by now. Returns its
+    /// watch descriptor.
+    pub(super) fn watch(&self, dir: &Dir) -> Result<i32, NotWatched> {
+        let path = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
+        let added = retry_on_intr(|| inotify::add_watch(&self.fd, &path, CHANGES));
+        added.map_err(|error| match error {
+            Errno::NOSPC | Errno::NOMEM => NotWatched::TooMany,
+            _ => NotWatched::Unreadable,
+        })
+    }
 
-    impl Queue {
-        pub(crate) fn new() -> std::io::Result<Queue> {
-            let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-            Ok(Queue { fd })
-        }
+    /// Stops watching. Errors are ignored: the kernel may have removed the watch already.
+    pub(super) fn forget(&self, watch: i32) {
+        inotify::remove_watch(&self.fd, watch).ok();
+    }
 
-        /// Watches the directory of the handle, which may have another path by now. Returns its
-        /// watch descriptor.
-        pub(crate) fn watch(&self, dir: &Dir) -> Result<i32, NotWatched> {
-            let path = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
-            let added = retry_on_intr(|| inotify::add_watch(&self.fd, &path, CHANGES));
-            added.map_err(|error| match error {
-                Errno::NOSPC | Errno::NOMEM => NotWatched::TooMany,
-                _ => NotWatched::Unreadable,
-            })
-        }
-
-        /// Stops watching. Errors are ignored: the kernel may have removed the watch already.
-        pub(crate) fn forget(&self, watch: i32) {
-            inotify::remove_watch(&self.fd, watch).ok();
-        }
-
-        /// Removes and returns all events.
-        pub(crate) fn take(&self) -> std::io::Result<Vec<Event>> {
-            let mut events = Vec::new();
-            let mut buffer = vec![MaybeUninit::uninit(); 64 * 1024];
-            let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
-            loop {
-                match reader.next() {
-                    Ok(event) => events.push(Event {
-                        watch: event.wd(),
-                        name: event.file_name().map(|name| name.to_bytes().to_vec()),
-                        kind: kind_of(event.events()),
-                    }),
-                    Err(Errno::AGAIN) => return Ok(events),
-                    Err(Errno::INTR) => (),
-                    Err(error) => return Err(error.into()),
-                }
+    /// Removes and returns all events.
+    pub(super) fn take(&self) -> std::io::Result<Vec<Event>> {
+        let mut events = Vec::new();
+        let mut buffer = vec![MaybeUninit::uninit(); 64 * 1024];
+        let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) => events.push(Event {
+                    watch: event.wd(),
+                    name: event.file_name().map(|name| name.to_bytes().to_vec()),
+                    kind: kind_of(event.events()),
+                }),
+                Err(Errno::AGAIN) => return Ok(events),
+                Err(Errno::INTR) => (),
+                Err(error) => return Err(error.into()),
             }
         }
     }
+}
 
-    impl AsFd for Queue {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            self.fd.as_fd()
-        }
-    }
-
-    fn kind_of(flags: ReadFlags) -> EventKind {
-        if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-            EventKind::Overflow
-        } else if flags.contains(ReadFlags::UNMOUNT) {
-            EventKind::Unmounted
-        } else if flags.contains(ReadFlags::IGNORED) {
-            EventKind::Forgotten
-        } else if flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) {
-            EventKind::Gone
-        } else if flags.contains(ReadFlags::ISDIR) {
-            EventKind::Directory
-        } else {
-            EventKind::File
-        }
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-mod system {
-    use std::os::fd::{AsFd, BorrowedFd};
-
-    use super::{Dir, Event, NotWatched};
-
-    /// Not available on this system.
-    #[derive(Debug)]
-    pub(crate) enum Queue {}
-
-    impl Queue {
-        pub(crate) fn new() -> std::io::Result<Queue> {
-            Err(std::io::ErrorKind::Unsupported.into())
-        }
-
-        pub(crate) fn watch(&self, _: &Dir) -> Result<i32, NotWatched> {
-            match *self {}
-        }
-
-        pub(crate) fn forget(&self, _: i32) {
-            match *self {}
-        }
-
-        pub(crate) fn take(&self) -> std::io::Result<Vec<Event>> {
-            match *self {}
-        }
-    }
-
-    impl AsFd for Queue {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            match *self {}
-        }
+fn kind_of(flags: ReadFlags) -> EventKind {
+    if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+        EventKind::Overflow
+    } else if flags.contains(ReadFlags::UNMOUNT) {
+        EventKind::Unmounted
+    } else if flags.contains(ReadFlags::IGNORED) {
+        EventKind::Forgotten
+    } else if flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) {
+        EventKind::Gone
+    } else if flags.contains(ReadFlags::ISDIR) {
+        EventKind::Directory
+    } else {
+        EventKind::File
     }
 }
-
-pub(super) use system::Queue;

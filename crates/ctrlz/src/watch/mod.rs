@@ -5,7 +5,7 @@
 //! mounts    changes of mount points inside the work tree
 //! tree      every directory that a scan enters, and the dirty paths in them
 //! protocol  requests and responses on the watcher's Unix socket
-//! server    the watcher: one process or thread per work tree
+//! server    the watcher: one process per work tree
 //! client    status, requests to stop, the lock
 //! ```
 //!
@@ -20,12 +20,9 @@ mod protocol;
 mod server;
 mod tree;
 
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use crate::error::Error;
 
 pub(crate) use client::{changes_since, gave_up_recently, is_locked, status, stop};
 pub(crate) use server::{Site, serve};
@@ -63,31 +60,19 @@ pub enum WatchEnd {
 }
 
 /// The reason why a work tree cannot be watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
     /// The file system is not known to report every change.
+    #[error("not a local file system: some changes would not be reported")]
     FileSystem,
     /// The work tree has more directories than the user may watch.
+    #[error("more directories than may be watched; see fs.inotify.max_user_watches")]
     TooManyDirectories,
     /// The system offers no notifications, or no more of them.
+    #[error("the system offers no change notifications; see fs.inotify.max_user_instances")]
     NoNotices,
-}
-
-impl Refusal {
-    /// Returns one line for users.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Refusal::FileSystem => "not a local file system: some changes would not be reported",
-            Refusal::TooManyDirectories => {
-                "more directories than may be watched; see fs.inotify.max_user_watches"
-            }
-            Refusal::NoNotices => {
-                "the system offers no change notifications; see fs.inotify.max_user_instances"
-            }
-        }
-    }
 }
 
 /// The state of a work tree's watcher.
@@ -120,61 +105,6 @@ impl WatcherStatus {
             WatcherStatus::Silent => "silent",
             WatcherStatus::Watching { .. } => "watching",
             WatcherStatus::Refused { .. } => "refused",
-        }
-    }
-}
-
-/// A watcher on a thread of this process. It ends when this value is dropped.
-#[derive(Debug)]
-pub struct Watcher {
-    stop: UnixStream,
-    thread: Option<std::thread::JoinHandle<Result<WatchEnd, Error>>>,
-}
-
-impl Watcher {
-    /// Starts `watch` on a thread and waits until it is ready or has ended. `watch` gets a callback
-    /// that it calls when it is ready, and a stream that is closed when it must stop.
-    pub(crate) fn start(
-        watch: impl FnOnce(&mut dyn FnMut(usize), &UnixStream) -> Result<WatchEnd, Error>
-        + Send
-        + 'static,
-    ) -> std::io::Result<Watcher> {
-        let (stop, stopped) = UnixStream::pair()?;
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new().spawn(move || {
-            // Fails only if the receiver panicked.
-            let mut ready = |dirs| sender.send(dirs).unwrap_or_default();
-            watch(&mut ready, &stopped)
-        })?;
-        // An error means that the watcher ended before it was ready; `stop` returns how.
-        receiver.recv().ok();
-        Ok(Watcher { stop, thread: Some(thread) })
-    }
-
-    /// Stops the watcher and returns how it ended, which may have been earlier.
-    pub fn stop(mut self) -> Result<WatchEnd, Error> {
-        self.end().unwrap_or(Ok(WatchEnd::Stopped))
-    }
-
-    /// Returns whether it has ended by itself.
-    pub fn is_over(&self) -> bool {
-        self.thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
-    }
-
-    fn end(&mut self) -> Option<Result<WatchEnd, Error>> {
-        // Fails only if the thread has closed its end, that is, has ended.
-        drop(self.stop.shutdown(std::net::Shutdown::Both));
-        match self.thread.take()?.join() {
-            Ok(ended) => Some(ended),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            drop(self.end());
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The watcher: answers requests for changes until it is idle, stopped or of no use.
 //!
-//! There is one per work tree, in a process of its own or on a thread of a long-lived process. Its
-//! lock decides which.
+//! There is one per work tree, which its lock ensures.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -41,18 +40,17 @@ pub(crate) struct Site<'a> {
 }
 
 /// Watches until the watcher ends. Calls `ready` with the number of directories. Returns at once if
-/// the work tree has a watcher. Ends when `stopped` is closed.
+/// the work tree has a watcher.
 pub(crate) fn serve(
     site: &Site<'_>,
     options: &WatchOptions,
     ready: &mut dyn FnMut(usize),
-    stopped: Option<&UnixStream>,
 ) -> Result<WatchEnd, Error> {
     private::create_dirs(&site.dir)?;
     let Some(_lock) = take_lock(&site.dir)? else { return Ok(WatchEnd::AlreadyThere) };
     let served = Server::new(site, options).and_then(|mut server| {
         ready(server.tree.dirs());
-        server.run(stopped)
+        server.run()
     });
     protocol::stop_listening(&site.dir);
     let end = match served {
@@ -103,7 +101,6 @@ struct Server<'a> {
 struct Woken {
     timed_out: bool,
     request: bool,
-    stopped: bool,
     events: bool,
 }
 
@@ -120,14 +117,11 @@ impl<'a> Server<'a> {
         Ok(Server { site, options, tree, key, mounts, listener, last_request: now, last_use: now })
     }
 
-    fn run(&mut self, stopped: Option<&UnixStream>) -> Result<std::convert::Infallible, Stop> {
+    fn run(&mut self) -> Result<std::convert::Infallible, Stop> {
         let mut debounce = false;
         loop {
-            let woken = self.wait(stopped, debounce)?;
+            let woken = self.wait(debounce)?;
             debounce = woken.events;
-            if woken.stopped {
-                return Err(Stop::End(WatchEnd::Stopped));
-            }
             if woken.events {
                 match self.tree.take_events() {
                     Ok(()) => (),
@@ -148,14 +142,13 @@ impl<'a> Server<'a> {
     }
 
     /// Sleeps until something happens. With `debounce`, kernel events do not end the sleep.
-    fn wait(&self, stopped: Option<&UnixStream>, debounce: bool) -> Result<Woken, Stop> {
+    fn wait(&self, debounce: bool) -> Result<Woken, Stop> {
         let left = self.options.idle.saturating_sub(self.last_request.elapsed());
         let check = left.min(LIVENESS_CHECK) + Duration::from_millis(1);
         let limit = if debounce { DEBOUNCE } else { check };
         let limit = rustix::event::Timespec::try_from(limit).ok();
-        let mut fds = Vec::with_capacity(3);
+        let mut fds = Vec::with_capacity(2);
         fds.extend(self.listener.as_ref().map(|listener| PollFd::new(listener, PollFlags::IN)));
-        fds.extend(stopped.map(|stopped| PollFd::new(stopped, PollFlags::IN)));
         if !debounce {
             fds.push(PollFd::new(self.tree.queue(), PollFlags::IN));
         }
@@ -172,7 +165,6 @@ impl<'a> Server<'a> {
         Ok(Woken {
             timed_out: count == 0,
             request: is_ready(self.listener.as_ref().map(AsFd::as_fd)),
-            stopped: is_ready(stopped.map(AsFd::as_fd)),
             events: is_ready(Some(self.tree.queue().as_fd())),
         })
     }

@@ -103,9 +103,8 @@ impl Workspace {
                     }
                     _ => self.existing()?.ok_or_else(unknown)?,
                 };
-                let head = store.refs.read(work_tree.ref_name())?.ok_or_else(unknown)?;
-                let mut log = work_tree.index(&store, head)?;
-                while let Some(entry) = log.next(&store)? {
+                for entry in work_tree.index(&store)? {
+                    let entry = entry?;
                     if entry.id == *id {
                         store.snapshot(&entry.snapshot)?;
                         let operation = read_operation(&store.objects, &entry.commit)?;

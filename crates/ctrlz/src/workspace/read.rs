@@ -11,7 +11,7 @@ use crate::compare::{
 use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Kind, ObjectId};
-use crate::jobs::{in_order, run_jobs};
+use crate::jobs::run_jobs;
 use crate::log::Operation;
 use crate::pack::Objects;
 use crate::path::{TreePath, is_asked_for};
@@ -237,8 +237,12 @@ impl Diffs {
         Diffs { store, changes, ready, threads, ahead: 4 }
     }
 
-    /// Compares the next few files.
-    fn read_ahead(&mut self) -> std::vec::IntoIter<Result<FileDiff, Error>> {
+    /// Compares the next few files and applies `make` to each, on all threads. Returns the results in
+    /// order, and none after the last file.
+    fn read_ahead<T: Send>(
+        &mut self,
+        make: impl Fn(FileDiff) -> T + Sync,
+    ) -> Vec<Result<T, Error>> {
         const MAX_FILES_PER_THREAD: usize = 128;
         let objects = &self.store.objects;
         let mut batch = Vec::new();
@@ -249,10 +253,11 @@ impl Diffs {
             batch.push((batch.len(), change));
         }
         self.ahead = (self.ahead * 2).min(MAX_FILES_PER_THREAD);
-        let mut done =
-            run_jobs(self.threads, batch, |(at, change), _| (at, file_diff(objects, &change)));
+        let mut done = run_jobs(self.threads, batch, |(at, change), _| {
+            (at, file_diff(objects, &change).map(&make))
+        });
         done.sort_unstable_by_key(|(at, _)| *at);
-        done.into_iter().map(|(_, diff)| diff).collect::<Vec<_>>().into_iter()
+        done.into_iter().map(|(_, made)| made).collect()
     }
 }
 
@@ -270,22 +275,20 @@ impl Diffs {
     /// Passes the result of `make` for each file to `take`, in order. `make` runs on all threads,
     /// because formatting texts takes about as long as comparing them.
     pub fn make_each<T: Send, E: From<Error>>(
-        self,
+        mut self,
         make: impl Fn(FileDiff) -> T + Sync,
         mut take: impl FnMut(T) -> Result<(), E>,
     ) -> Result<(), E> {
-        for file in self.ready {
+        for file in std::mem::take(&mut self.ready) {
             take(make(file?))?;
         }
-        let objects = &self.store.objects;
-        in_order(
-            self.threads,
-            self.changes,
-            MAX_BYTES_AHEAD,
-            |change| bytes_of(objects, change),
-            |change| file_diff(objects, &change).map(&make),
-            |made| take(made?),
-        )
+        loop {
+            let batch = self.read_ahead(&make);
+            if batch.is_empty() {
+                return Ok(());
+            }
+            batch.into_iter().try_for_each(|made| take(made?))?;
+        }
     }
 
     /// Writes the files that are not read yet as a patch that `git apply` accepts.
@@ -306,7 +309,7 @@ impl Iterator for Diffs {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ready.as_slice().is_empty() {
-            self.ready = self.read_ahead();
+            self.ready = self.read_ahead(std::convert::identity).into_iter();
         }
         self.ready.next()
     }

@@ -1,12 +1,10 @@
 //! Control of the watcher of a work tree.
 
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use crate::error::Error;
-use crate::fs::Named;
 use crate::log::WorkTree;
-use crate::watch::{self, Site, WatchEnd, WatchOptions, Watcher, WatcherStatus};
+use crate::watch::{self, Site, WatchEnd, WatchOptions, WatcherStatus};
 
 use super::Workspace;
 
@@ -30,20 +28,10 @@ impl WatcherControl<'_> {
         ready: &mut dyn FnMut(usize),
     ) -> Result<WatchEnd, Error> {
         self.0.context.check_enabled()?;
-        self.run_until(options, ready, None)
-    }
-
-    /// Watches this work tree on a thread of this process until the returned value is dropped.
-    ///
-    /// For long-lived agents. Other callers start a process that calls [`WatcherControl::run`].
-    pub fn start(&self, options: &WatchOptions) -> Result<Watcher, Error> {
-        self.0.context.check_enabled()?;
-        let workspace = Workspace::open(&self.0.context.root, self.0.context.options.clone())?;
-        let options = options.clone();
-        let watcher = Watcher::start(move |ready, stopped| {
-            workspace.watcher().run_until(&options, ready, Some(stopped))
-        });
-        Ok(watcher.named("watch", &self.0.context.root)?)
+        let (store, work_tree) = self.0.for_writing()?;
+        let scope = || self.0.context.watch_scope(&store);
+        let site = Site { root: &self.0.context.root, dir: work_tree.watch_dir(), scope: &scope };
+        watch::serve(&site, options, ready)
     }
 
     /// Returns the state of this work tree's watcher.
@@ -69,17 +57,5 @@ impl WatcherControl<'_> {
         let Some(claim) = self.0.claimed()? else { return Ok(None) };
         let dir = WorkTree::watch_dir_in(&self.0.store_of(&claim), &claim.work_tree);
         Ok(dir.parent().is_some_and(std::path::Path::is_dir).then_some(dir))
-    }
-
-    fn run_until(
-        &self,
-        options: &WatchOptions,
-        ready: &mut dyn FnMut(usize),
-        stopped: Option<&UnixStream>,
-    ) -> Result<WatchEnd, Error> {
-        let (store, work_tree) = self.0.for_writing()?;
-        let scope = || self.0.context.watch_scope(&store);
-        let site = Site { root: &self.0.context.root, dir: work_tree.watch_dir(), scope: &scope };
-        watch::serve(&site, options, ready, stopped)
     }
 }

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use ctrlz::{
-    Error, ObjectId, Progress, SkipReason, TrackOptions, UndoOptions, UndoScope, WatchOptions,
-    Workspace,
+    Error, ObjectId, Progress, SkipReason, TrackOptions, UndoOptions, UndoScope, Workspace,
 };
 
 use crate::lab::{Lab, Manifest, assert_fsck_clean, exact, manifest, tree_path};
@@ -142,7 +141,7 @@ fn watched_snapshots_skip_another_store() {
     lab.options.watch = true;
     lab.write("a", "1\n");
     lab.track_inner();
-    let _watcher = lab.workspace().watcher().start(&WatchOptions::default()).unwrap();
+    let _watcher = lab.watcher();
     lab.track();
     lab.write("b", "2\n");
     lab.track_inner();

@@ -1,6 +1,6 @@
 //! Textual diffs: `git apply` accepts them, and `git diff` lists the same paths.
 
-use ctrlz::{ChangeStatus, FileDiff, ObjectId, Progress};
+use ctrlz::{ChangeStatus, Error, FileDiff, ObjectId, Progress};
 use proptest::prelude::*;
 
 use crate::lab::{Lab, assert_same, git_command, manifest, tree_path};
@@ -231,4 +231,36 @@ fn a_huge_single_line_is_not_compared_by_line() {
     lab.write("line", "y".repeat(17 << 20));
     let to = lab.hash();
     assert!(diff(&lab, from, to).len() < 500);
+}
+
+#[test]
+fn files_made_on_several_threads_arrive_in_order() {
+    for threads in [1, 3] {
+        let mut lab = Lab::new();
+        lab.options.threads = threads;
+        let from = lab.hash();
+        for file in 0..60 {
+            lab.write(&format!("{file:02}"), "text\n".repeat(file * 37 % 11));
+        }
+        let mut diffs = lab.workspace().diff_full(&from, &lab.hash(), &[]).unwrap();
+        let name = |diff: FileDiff| String::from_utf8_lossy(diff.file.as_bytes()).into_owned();
+        let mut taken = vec![name(diffs.next().unwrap().unwrap())];
+        diffs
+            .make_each(name, |made| {
+                taken.push(made);
+                Ok::<(), Error>(())
+            })
+            .unwrap();
+        let all: Vec<String> = (0..60).map(|file| format!("{file:02}")).collect();
+        assert_eq!(taken, all, "{threads} threads");
+
+        let diffs = lab.workspace().diff_full(&from, &lab.hash(), &[]).unwrap();
+        let mut left = 20;
+        let stopped = diffs.make_each(name, |_| {
+            left -= 1;
+            if left == 0 { Err(Box::<dyn std::error::Error>::from("enough")) } else { Ok(()) }
+        });
+        assert!(stopped.is_err());
+        assert_eq!(left, 0, "an error of the consumer ends the reading");
+    }
 }

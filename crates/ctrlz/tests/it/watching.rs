@@ -1,11 +1,12 @@
 //! Snapshots with a watcher, which must equal full scans.
 
 use std::collections::BTreeMap;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ctrlz::{
     Progress, Refusal, Snapshot, StepInfo, StepStart, TrackOptions, WatchEnd, WatchOptions,
-    Watcher, WatcherStatus, Workspace,
+    WatcherStatus, Workspace,
 };
 use serde_json::Value;
 
@@ -16,14 +17,57 @@ pub(crate) fn times(few: usize, many: usize) -> usize {
     xtask::many(few, many)
 }
 
+/// A watcher on a thread of the test. It ends when this value is dropped.
+pub(crate) struct Watcher {
+    workspace: Workspace,
+    thread: Option<JoinHandle<Result<WatchEnd, ctrlz::Error>>>,
+}
+
+impl Watcher {
+    /// Starts a watcher and waits until it is ready or has ended.
+    fn start(lab: &Lab, options: WatchOptions) -> Watcher {
+        let watched = lab.workspace();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            watched.watcher().run(&options, &mut |_| sender.send(()).unwrap())
+        });
+        receiver.recv().ok();
+        Watcher { workspace: lab.workspace(), thread: Some(thread) }
+    }
+
+    /// Waits until the watcher ends and returns the reason.
+    #[track_caller]
+    fn wait(mut self) -> WatchEnd {
+        let thread = self.thread.take().unwrap();
+        let start = Instant::now();
+        while !thread.is_finished() {
+            assert!(start.elapsed() < Duration::from_secs(10), "the watcher did not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        thread.join().unwrap().unwrap()
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        let start = Instant::now();
+        while !thread.is_finished() && start.elapsed() < Duration::from_secs(10) {
+            // Fails if the test has removed the work tree, which ends the watcher as well.
+            self.workspace.watcher().stop().ok();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 impl Lab {
     fn watched(mut self) -> Lab {
         self.options.watch = true;
         self
     }
 
-    fn watcher(&self) -> Watcher {
-        self.workspace().watcher().start(&WatchOptions::default()).unwrap()
+    pub(crate) fn watcher(&self) -> Watcher {
+        Watcher::start(self, WatchOptions::default())
     }
 
     /// Takes the first snapshot, after which the watcher can be asked for changes since then.
@@ -482,13 +526,13 @@ fn a_watcher_refuses_too_many_directories_with_a_reason() {
     lab.assert_as_cold(&lab.track_scanned(), "scanned");
     // A running watcher also gives up when there are too many directories.
     let some = WatchOptions { max_dirs: 25, ..WatchOptions::default() };
-    let watcher = lab.workspace().watcher().start(&some).unwrap();
+    let watcher = Watcher::start(&lab, some);
     lab.arm();
     for dir in 0..20 {
         lab.write(&format!("e{dir}/a"), "1");
     }
     lab.assert_as_cold(&lab.track_scanned(), "scanned");
-    assert_eq!(watcher.stop().unwrap(), WatchEnd::Refused(why));
+    assert_eq!(watcher.wait(), WatchEnd::Refused(why));
 }
 
 /// The lock may be held by a status query, or by a killed watcher that has not exited yet.
@@ -496,7 +540,7 @@ fn a_watcher_refuses_too_many_directories_with_a_reason() {
 fn a_new_watcher_waits_for_a_lock_that_is_held_without_watching() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
-    lab.watcher().stop().unwrap();
+    drop(lab.watcher());
     let work_tree = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap();
     let lock = std::fs::File::open(work_tree.unwrap().path().join("watch/lock")).unwrap();
     lock.lock_shared().unwrap();
@@ -510,7 +554,7 @@ fn a_new_watcher_waits_for_a_lock_that_is_held_without_watching() {
     lab.arm();
     lab.write("a", "2");
     lab.assert_as_cold(&lab.track_watched(), "it watches");
-    assert_eq!(lab.watcher().stop().unwrap(), WatchEnd::AlreadyThere);
+    assert_eq!(lab.watcher().wait(), WatchEnd::AlreadyThere);
     drop(watcher);
 }
 
@@ -549,7 +593,7 @@ fn only_one_watcher_runs_and_it_ends_when_idle_or_the_work_tree_is_removed() {
     );
     assert!(!lab.workspace().watcher().is_wanted().unwrap());
     assert!(lab.workspace().watcher().stop().unwrap());
-    assert_eq!(watcher.stop().unwrap(), WatchEnd::Stopped);
+    assert_eq!(watcher.wait(), WatchEnd::Stopped);
     // A child process of another test may hold an inherited lock until its exec.
     let start = Instant::now();
     while !lab.workspace().watcher().is_wanted().unwrap() {
@@ -563,12 +607,7 @@ fn only_one_watcher_runs_and_it_ends_when_idle_or_the_work_tree_is_removed() {
 
     let watcher = lab.watcher();
     std::fs::remove_dir_all(lab.root()).unwrap();
-    let start = Instant::now();
-    while !watcher.is_over() {
-        assert!(start.elapsed() < Duration::from_secs(10), "the watcher outlives the work tree");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(watcher.stop().unwrap(), WatchEnd::Gone);
+    assert_eq!(watcher.wait(), WatchEnd::Gone);
 }
 
 #[test]
@@ -581,7 +620,7 @@ fn a_new_directory_at_the_path_of_the_work_tree_is_fully_scanned() {
     std::fs::create_dir(lab.root()).unwrap();
     lab.write("b", "1");
     lab.assert_as_cold(&lab.track_scanned(), "another directory");
-    assert_eq!(watcher.stop().unwrap(), WatchEnd::Gone);
+    assert_eq!(watcher.wait(), WatchEnd::Gone);
 }
 
 #[test]

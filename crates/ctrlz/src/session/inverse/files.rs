@@ -162,7 +162,7 @@ impl Inverter<'_> {
         }
         let doubt = doubt.filter(|_| !is_ours);
         if let Some(reason) = &doubt {
-            self.conflict(path, ConflictReason::NotProven, reason.describe());
+            self.conflict(path, ConflictReason::NotProven, reason.to_string());
         }
         Ok(doubt.is_none())
     }
