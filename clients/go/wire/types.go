@@ -343,7 +343,7 @@ type CheckpointMade struct {
 // CheckpointParams: parameters of `checkpoint`.
 type CheckpointParams struct {
 	// Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
-	// configured.
+	// configured; a lower number has no effect.
 	Keep *int64 `json:"keep,omitempty"`
 
 	// Kind of the checkpoint, such as `manual`, `turn` or `resume`; part of its ref name. Default:

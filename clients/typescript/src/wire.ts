@@ -260,7 +260,7 @@ export interface CheckpointMade {
 export interface CheckpointParams {
   /**
    * Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
-   * configured.
+   * configured; a lower number has no effect.
    */
   keep?: number | null;
   /**

@@ -1,6 +1,6 @@
 //! The log and the history of files, as JSON.
 
-use ctrlz::{ChangeStatus, Error, SessionError, TimelineQuery, Workspace};
+use ctrlz::{ChangeStatus, Error, TimelineQuery, Workspace};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -41,9 +41,7 @@ fn check_query(workspace: &Workspace, query: &TimelineQuery) -> Result<(), Error
         return workspace.find_operation(before, 0).map(drop);
     }
     match &query.session {
-        Some(session) => {
-            Err(Error::Session(SessionError::NoSuchSession { session: session.clone() }))
-        }
+        Some(session) => Err(Error::no_such_session(session)),
         None => Ok(()),
     }
 }

@@ -246,7 +246,7 @@ class Methods:
         """Records the present state as a checkpoint.
 
         keep: Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
-        configured.
+        configured; a lower number has no effect.
         kind: Kind of the checkpoint, such as `manual`, `turn` or `resume`; part of its ref name. Default:
         `manual`.
         label: Human-readable label. Default: none.
@@ -1296,7 +1296,7 @@ class AsyncMethods:
         """Records the present state as a checkpoint.
 
         keep: Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
-        configured.
+        configured; a lower number has no effect.
         kind: Kind of the checkpoint, such as `manual`, `turn` or `resume`; part of its ref name. Default:
         `manual`.
         label: Human-readable label. Default: none.

@@ -468,7 +468,7 @@ pub struct CheckpointParams {
     /// Session of the checkpoint. Default: none.
     pub session: Option<String>,
     /// Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
-    /// configured.
+    /// configured; a lower number has no effect.
     pub keep: Option<u64>,
 }
 
@@ -477,13 +477,13 @@ pub fn checkpoint(
     call: &Call<'_>,
     params: &CheckpointParams,
 ) -> Result<CheckpointMade, MethodError> {
-    let keep = params.keep.map(|keep| usize::try_from(keep).unwrap_or(usize::MAX));
+    let keep = params.keep.map_or(0, |keep| usize::try_from(keep).unwrap_or(usize::MAX));
     let options = CheckpointOptions {
         label: params.label.clone(),
         kind: params.kind.clone().unwrap_or(CheckpointOptions::default().kind),
         pinned: params.pinned,
         session: params.session.clone(),
-        keep: keep.unwrap_or(call.opened.keep_checkpoints),
+        keep: keep.max(call.opened.keep_checkpoints),
     };
     Ok(CheckpointMade::from(&call.workspace.checkpoint(&options, call.progress)?))
 }

@@ -1008,3 +1008,31 @@ fn ignored_and_outside_files_named_in_a_command_are_captured() {
     assert_eq!(std::fs::read_to_string(photo).unwrap(), "a photo\n");
     assert_eq!(std::fs::read_to_string(bench.home.join("notes.txt")).unwrap(), "mine\n");
 }
+
+#[test]
+fn a_caller_cannot_prune_more_checkpoints_than_the_configuration() {
+    let bench = Bench::new();
+    let mut rpc = Checked::start(&bench);
+    for number in 0..3 {
+        bench.write("a.txt", &number.to_string());
+        rpc.call("checkpoint", json!({ "keep": 0 }));
+    }
+    let listed = rpc.call("checkpoints", json!({}));
+    assert_eq!(listed["checkpoints"].as_array().unwrap().len(), 3, "{listed}");
+}
+
+#[test]
+fn errors_repeat_only_the_beginning_of_a_long_id() {
+    let bench = Bench::new();
+    let mut rpc = Checked::start(&bench);
+    rpc.call("track", json!({}));
+    let long = "x".repeat(100_000);
+    for (method, params, kind) in [
+        ("end_step", json!({ "step": long }), "no_such_step"),
+        ("log", json!({ "session": long }), "no_such_session"),
+        ("operation", json!({ "operation": long }), "unknown_operation"),
+    ] {
+        let error = rpc.client.fails(method, params, kind);
+        assert!(error.to_string().len() < 8192, "{method}: {}", error.to_string().len());
+    }
+}

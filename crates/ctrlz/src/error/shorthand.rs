@@ -38,17 +38,17 @@ impl Error {
 
     /// Returns the error for a step that is neither open nor recorded.
     pub(crate) fn no_such_step(step: &str) -> Error {
-        SessionError::NoSuchStep { step: step.to_owned() }.into()
+        SessionError::NoSuchStep { step: shown(step) }.into()
     }
 
     /// Returns the error for a message without a recorded step.
     pub(crate) fn no_such_message(message: &str) -> Error {
-        SessionError::NoSuchMessage { message: message.to_owned() }.into()
+        SessionError::NoSuchMessage { message: shown(message) }.into()
     }
 
     /// Returns the error for a session without a recorded step.
-    pub(crate) fn no_such_session(session: &str) -> Error {
-        SessionError::NoSuchSession { session: session.to_owned() }.into()
+    pub fn no_such_session(session: &str) -> Error {
+        SessionError::NoSuchSession { session: shown(session) }.into()
     }
 
     /// Returns the error for a file that a snapshot lacks.
@@ -58,7 +58,7 @@ impl Error {
 
     /// Returns the error for an operation that the log lacks.
     pub(crate) fn unknown_operation(id: &str) -> Error {
-        LookupError::UnknownOperation { id: id.to_owned() }.into()
+        LookupError::UnknownOperation { id: shown(id) }.into()
     }
 
     /// Returns the error for a path without recorded history.
@@ -68,6 +68,11 @@ impl Error {
 
     /// Returns the error for a log that the store lacks.
     pub(crate) fn no_such_log(log: &str) -> Error {
-        ExchangeError::NoSuchLog { log: log.to_owned() }.into()
+        ExchangeError::NoSuchLog { log: shown(log) }.into()
     }
+}
+
+/// Truncates an id that a caller passed. Recorded ids have at most 1,024 bytes.
+fn shown(id: &str) -> String {
+    id.chars().take(1024).collect()
 }

@@ -504,3 +504,19 @@ fn undo_reports_a_purged_file_that_the_step_removed_among_others() {
     assert_eq!((reported, report.is_complete()), (vec!["secret".to_owned()], false), "{report:?}");
     assert_eq!((lab.read("a"), lab.exists("secret")), ("one\n".to_owned(), false));
 }
+
+#[test]
+fn an_edit_is_undone_at_the_name_to_which_an_undo_of_an_older_rename_moved_the_file() {
+    let lab = Lab::new();
+    lab.write("a", "one\ntwo\nthree\n");
+    lab.step("s", "m1", "1", |lab| std::fs::rename(lab.path("a"), lab.path("m")).unwrap());
+    lab.step("s", "m2", "2", |lab| lab.write("m", "one\ntwo\nthree\nAGENT\n"));
+    let rename = UndoScope::Message { message: "m1".into() };
+    lab.undo_with(&rename, &UndoOptions::default()).unwrap();
+    assert_eq!(lab.read("a"), "one\ntwo\nthree\nAGENT\n");
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!((lab.read("a").as_str(), lab.exists("m")), ("one\ntwo\nthree\n", false));
+    lab.redo();
+    assert_eq!(lab.read("a"), "one\ntwo\nthree\nAGENT\n");
+}

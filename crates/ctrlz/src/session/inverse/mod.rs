@@ -25,6 +25,7 @@
 //!    not move such files and because only the first reason reported for a path is kept.
 //! 4. `follow_renames` merges files that a step renamed and that were edited since. It removes both
 //!    names from the tracks, because pass 5 would see a deleted file and a conflict.
+//!    `follow_undone_renames` merges files that an earlier undo of such a step renamed back.
 //! 5. `path` merges every other path.
 //! 6. `modes_and_dirs` plans permissions and empty directories. It may cancel the removal of a
 //!    directory that pass 5 requested.
@@ -161,6 +162,7 @@ pub(super) fn invert(
     inverter.gather_modes(&tracks)?;
     inverter.undecided();
     inverter.follow_renames(&mut tracks)?;
+    inverter.follow_undone_renames(&mut tracks)?;
     for (path, track) in &tracks {
         inverter.path(path, track, None)?;
     }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::compare::{Change, Entry, NowAt, find};
+use crate::compare::{Change, Entry, NowAt, changes, find};
 use crate::error::Error;
 use crate::git::{ObjectId, diff_lines};
 use crate::path::TreePath;
 use crate::restore::Wanted;
+use crate::session::history::Span;
 use crate::session::report::ConflictReason;
 use crate::workspace::is_binary;
 
@@ -124,6 +125,55 @@ impl Inverter<'_> {
             }
         }
         Ok(best.map(|(_, path)| path.clone()))
+    }
+
+    /// Reverses changes of a file at the name that an earlier undo or redo moved it to, if the file
+    /// is as the steps left it.
+    pub(super) fn follow_undone_renames(
+        &mut self,
+        tracks: &mut BTreeMap<TreePath, Track<'_>>,
+    ) -> Result<(), Error> {
+        let mut moved = Vec::new();
+        let mut by_content: Option<HashMap<ObjectId, Vec<Vec<u8>>>> = None;
+        for (path, track) in tracks.iter() {
+            let Some((change, span)) = track.changes.first() else { continue };
+            let is_gone = matches!(self.now.at(path.as_bytes()), NowAt::Nothing);
+            let left = change.after.filter(|left| is_gone && left.kind.is_file());
+            let Some(left) = left.filter(|left| left.id != ObjectId::EMPTY_BLOB) else { continue };
+            let now = by_content.get_or_insert_with(|| self.now.by_content());
+            for found in now.get(&left.id).into_iter().flatten() {
+                let name = TreePath::from_scan(found.clone());
+                if !tracks.contains_key(&name) && self.was_moved_by_undo(path, &name, span)? {
+                    moved.push((path.clone(), name));
+                }
+            }
+        }
+        for (path, name) in moved {
+            if let Some(track) = tracks.remove(&path) {
+                self.path(&name, &track, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether an undo or redo since a span removed the file `from` and created `to`.
+    fn was_moved_by_undo(
+        &self,
+        from: &TreePath,
+        to: &TreePath,
+        span: &Span,
+    ) -> Result<bool, Error> {
+        let Some(history) = self.inversion.history else { return Ok(false) };
+        let (objects, entries) = (&self.store.objects, &history.entries);
+        for at in (0..span.entry).filter(|at| entries[*at].kind.writes_files()) {
+            let changed = changes(objects, &entries[at + 1].snapshot, &entries[at].snapshot)?;
+            let is_gone = |change: &Change| change.path == *from && change.after.is_none();
+            let is_new = |change: &Change| change.path == *to && change.before.is_none();
+            if changed.iter().any(is_gone) && changed.iter().any(is_new) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Reports files that the steps created or changed and that were renamed since. The changes of
