@@ -745,3 +745,20 @@ proptest! {
         row.done();
     }
 }
+
+#[test]
+fn a_revert_can_be_moved_forward_after_another_session_worked() {
+    let lab = Lab::new();
+    lab.write("a", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    lab.write("b", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    lab.step("A", "m1", "1", |lab| lab.write("b", "AGENT\n2\n3\n4\n5\n6\n7\n8\n9\n"));
+    lab.step("A", "m2", "2", |lab| lab.write("a", "AGENT\n2\n3\n4\n5\n6\n7\n8\n9\n"));
+    let (options, progress) = (UndoOptions::default(), Progress::default());
+    let boundary = |message: &str| ctrlz::Boundary { message: message.into(), part: None };
+    lab.workspace().revert_to("A", &boundary("m1"), &options, &progress).unwrap();
+    lab.step("B", "m3", "3", |lab| lab.write("a", "1\n2\n3\n4\nOTHER\n6\n7\n8\n9\n"));
+    let report = lab.workspace().revert_to("A", &boundary("m2"), &options, &progress).unwrap();
+    assert_eq!(report.steps, ["2"], "{report:?}");
+    let state = lab.workspace().revert_state("A").unwrap().unwrap();
+    assert_eq!((state.boundary, state.steps), (boundary("m2"), report.steps.clone()), "{report:?}");
+}

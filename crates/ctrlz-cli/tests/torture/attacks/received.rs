@@ -12,7 +12,9 @@ use crate::manifest::Manifest;
 /// Forges one part of a trusted store, as a `git pull` can. Returns a description.
 fn forge(store: &Path, elsewhere: &Path, random: &mut Random) -> String {
     let logs = all_below(&store.join("ctrlz/wt"));
-    let log = logs.iter().find(|path| path.join("logged").exists()).expect("there is a log");
+    let Some(log) = logs.iter().find(|path| path.join("logged").exists()) else {
+        return "nothing more: an earlier change removed the log".into();
+    };
     let files = [
         "ctrlz/format",
         "ctrlz/store.lock",

@@ -89,7 +89,10 @@ impl Inverter<'_> {
                 let NowAt::File { entry, .. } = self.now.at(path.as_bytes()) else { return None };
                 let goes = match self.out.request.wanted.get(path.as_bytes())? {
                     Wanted::Absent => change.before.is_none(),
-                    Wanted::Entry { entry: wanted, .. } => wanted.id != entry.id,
+                    // What an undo or restore wrote is no copy that an agent made.
+                    Wanted::Entry { entry: wanted, .. } => {
+                        wanted.id != entry.id && span.info.is_some()
+                    }
                 };
                 goes.then(|| Made { path: path.clone(), entry, span })
             })
