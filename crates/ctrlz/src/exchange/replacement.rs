@@ -86,8 +86,8 @@ impl Workspace {
         Ok((!is_writable).then_some("the directory above it cannot be written"))
     }
 
-    /// Imports the stores that were set aside if they are small and have few refs. Others wait for a background
-    /// process.
+    /// Imports the stores that were set aside if they are small and have few refs. Others wait for
+    /// a background process.
     fn finish_small_adoption(&self, path: &Path) -> Result<(), Error> {
         let waiting = pending(path)?;
         let sizes = waiting.iter().map(|old| bytes_in(&old.join("objects"), MAX_BYTES_AT_ONCE));

@@ -270,8 +270,8 @@ impl Hold {
 
 /// Returns whether a step only waits for a sub-agent, as the call that started it does.
 ///
-/// If no call of the session is known to start one, every call of which it is not known, and that
-/// began before the sub-agent's, counts.
+/// Calls that are known to start a sub-agent count. If the session has none, so does every call of an
+/// unknown kind that began before the steps of the sub-agent.
 fn waits(open: &[OpenStep], at: usize) -> bool {
     let step = &open[at];
     let works_for = |other: &OpenStep| {

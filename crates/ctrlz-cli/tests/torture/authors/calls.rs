@@ -14,9 +14,9 @@ use super::edits::Editor;
 use super::oracle::{Author, Checked, Script, Step, Violation, check};
 use super::world::World;
 
-/// Time until the user answers a permission prompt. It is longer than any hook takes and than a call
-/// that is not asked about, so that the
-/// reported duration of the tool separates the user's edits from the tool's.
+/// Time until the user answers a permission prompt. It is longer than any hook takes and than the
+/// engine allows for a call without a prompt, so that the reported duration of the tool separates
+/// the user's edits from the tool's.
 const BEFORE_PERMISSION: Duration = Duration::from_millis(1000);
 
 /// A step that has begun and not ended.

@@ -89,7 +89,7 @@ impl Inverter<'_> {
                 let NowAt::File { entry, .. } = self.now.at(path.as_bytes()) else { return None };
                 let goes = match self.out.request.wanted.get(path.as_bytes())? {
                     Wanted::Absent => change.before.is_none(),
-                    // What an undo or restore wrote is no copy that an agent made.
+                    // Content that an undo or restore wrote is not a copy made by an agent.
                     Wanted::Entry { entry: wanted, .. } => {
                         wanted.id != entry.id && span.info.is_some()
                     }
